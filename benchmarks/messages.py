@@ -1,8 +1,8 @@
 """How many messages our rules take, and others: `python -m benchmarks.messages [--write]`.
 
 Messages are counted in the simulator (`locks_lab`), not timed: the same on each machine.
-`docs/messages.md` says what is counted; with `--write` the tables there, between comments that name
-them, and the plots beside it, are made anew.
+`docs/algorithm.md` and `docs/differences.md` say what is counted; with `--write` the tables there,
+between comments that name them, and the plots are made anew.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from statistics import mean
 from typing import NamedTuple
 
 from benchmarks.plot import Line, plot
-from locks_lab.explorer.small_worlds import placed, ring, rings, start
+from locks_lab.explorer.small_worlds import ring, rings, start
 from locks_lab.original import runs as original
 from locks_lab.original.world import World as OriginalWorld
-from locks_lab.schedules.plan import Plan, client_names, node_names
+from locks_lab.schedules.plan import Plan
 from locks_lab.schedules.schedule import calm, run
 from locks_lab.worlds.host import Violation
 from locks_lab.worlds.rules import RULES, Rule
 from locks_lab.worlds.script import Script
 from locks_lab.worlds.world import World
 
-__all__ = ["PAGE", "TABLES", "columns", "markdown", "plots", "rewritten"]
+__all__ = ["PAGES", "TABLES", "columns", "markdown", "plots", "rewritten"]
 
-PAGE = Path(__file__).parents[1] / "docs" / "messages.md"
-RINGS = (2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 50)
-SPOKES = (3, 4, 5, 6, 8, 10, 15, 20, 30, 50)
+DOCS = Path(__file__).parents[1] / "docs"
+PAGES = {"together": DOCS / "algorithm.md", "left stuck": DOCS / "differences.md"}
+RINGS = (2, 3, 4, 6, 10, 20, 50)
 WAITERS = (1, 2, 5, 10, 20, 50, 100, 200)
 SMALL_RINGS = (2, 3, 4, 5, 6)
 ORDERS = 10  # of each ring, at random
@@ -59,21 +59,15 @@ def agents_alone(name: str) -> Rule:
     return RULES[name]._replace(server=RULES["piecewise"].server)
 
 
-def resolution(
-    rule: Rule, order: Sequence[int], seed: int | None = None, servers: int = 0
-) -> Resolution:
+def resolution(rule: Rule, order: Sequence[int], seed: int | None = None) -> Resolution:
     """Let a ring form, and resolve itself; count from the request that closes it.
 
     Args:
         rule: The rule that agents and lock server follow.
         order: The agents in the order in which each waits for the next one.
         seed: Deliver at random; otherwise agents look when all messages have arrived.
-        servers: Over how many lock servers, with each client on a node of its own that is connected with these
-            only; 0 if all is on one node.
     """
-    nodes = node_names(servers or 1)
-    homes = client_names(len(order)) if servers else ()
-    world = start(Plan(placed(ring(order), nodes), nodes, homes, rule=rule), held=True)
+    world = start(Plan(ring(order), rule=rule), held=True)
     for number in range(1, len(order)):
         world.step(number)
         world.deliver()
@@ -147,34 +141,6 @@ def at_random(sizes: Iterable[int]) -> Iterator[Sequence[str]]:
         yield _row(size, resolution)
 
 
-def over_spokes(sizes: Iterable[int]) -> Iterator[Sequence[str]]:
-    """Rings of clients that are connected with lock servers only; and over one of them at random."""
-    yield (
-        "agents",
-        "2 (K - 1)",
-        "one, until found",
-        "one",
-        "one, at random",
-        "three, until found",
-        "three",
-    )
-    ours = agents_alone("ours")
-    for size in sizes:
-        orders = [(_order(size, seed), seed) for seed in range(ORDERS)]
-        one = [resolution(ours, order, servers=1) for order, _ in orders]
-        mixed = [resolution(ours, order, seed, servers=1) for order, seed in orders]
-        three = [resolution(ours, order, servers=3) for order, _ in orders]
-        yield (
-            str(size),
-            str(2 * (size - 1)),
-            _cell(each.found for each in one),
-            _cell(each.between for each in one),
-            _cell(each.between for each in mixed),
-            _cell(each.found for each in three),
-            _cell(each.between for each in three),
-        )
-
-
 _HEAD = ("agents", "ours, until found", "ours", "larger", "everyone", "with the lock server")
 
 
@@ -232,13 +198,12 @@ def _cell(numbers: Iterable[int]) -> str:
 TABLES: dict[str, tuple[Callable[[Iterable[int]], Iterator[Sequence[str]]], Sequence[int]]] = {
     "together": (together, RINGS),
     "at random": (at_random, RINGS),
-    "over spokes": (over_spokes, SPOKES),
     "handed on": (handed_on, WAITERS),
     "left stuck": (left_stuck, SMALL_RINGS),
 }
 
 
-# --- The page -----------------------------------------------------------------------------------
+# --- The pages ----------------------------------------------------------------------------------
 
 
 def markdown(rows: Iterable[Sequence[str]], words: Collection[int] = ()) -> str:
@@ -260,23 +225,22 @@ def rewritten(page: str, tables: dict[str, str]) -> str:
     return page
 
 
-def columns(page: str, name: str) -> dict[str, list[float]]:
-    """The numbers in a table of the page, by column."""
-    text = page.partition(f"<!-- table: {name} -->")[2].partition("<!-- end -->")[0]
-    rows = [line.strip("| ").split(" | ") for line in text.strip().splitlines()]
+def columns(table: str) -> dict[str, list[float]]:
+    """The numbers in a table, by column."""
+    rows = [line.strip("| ").split(" | ") for line in table.splitlines()]
     return {head: [float(row[i].split()[0]) for row in rows[2:]] for i, head in enumerate(rows[0])}
 
 
-def plots(page: str) -> dict[str, str]:
-    """The plots of the tables on the page, by file name."""
+def plots(tables: dict[str, str]) -> dict[str, str]:
+    """The plots of the tables, by file name."""
     lines = []
     for kind, name in enumerate(("ours", "larger", "everyone")):
         for table, dashed in (("together", False), ("at random", True)):
-            found = columns(page, table)
+            found = columns(tables[table])
             points = [point for point in zip(found["agents"], found[name], strict=True) if point[1]]
             label = name if not dashed else f"{name}, at random"
             lines.append(Line(label, points, kind, dashed))
-    found = columns(page, "handed on")
+    found = columns(tables["handed on"])
     handed = [
         Line(name, list(zip(found["waiters"], found[name], strict=True)), kind)
         for name, kind in (("ours", 0), ("tell-all", 2))
@@ -298,19 +262,20 @@ def plots(page: str) -> dict[str, str]:
 
 
 def main() -> None:
-    """Print the tables, or write them into the page."""
+    """Print the tables, or write them into the pages."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.messages", description=__doc__)
-    parser.add_argument("--write", action="store_true", help=f"write them into {PAGE.name}")
+    parser.add_argument("--write", action="store_true", help="write them into the pages")
     write = parser.parse_args().write
     tables = {}
     for name, (rows, sizes) in TABLES.items():
         tables[name] = markdown(rows(sizes))
         print(f"\n{name}\n\n{tables[name]}", flush=True)
     if write:
-        page = rewritten(PAGE.read_text(encoding="utf-8"), tables)
-        PAGE.write_text(page, encoding="utf-8")
-        for name, text in plots(page).items():
-            (PAGE.parent / "img" / name).write_text(text, encoding="utf-8")
+        for name, page in PAGES.items():
+            text = rewritten(page.read_text(encoding="utf-8"), {name: tables[name]})
+            page.write_text(text, encoding="utf-8")
+        for name, text in plots(tables).items():
+            (DOCS / "img" / name).write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -139,6 +139,7 @@ def start(
 
     def make() -> None:
         made.append(Instance.start(behaviour, args, resource, role, checked, node, label))
+        node.add_dependent(made[0])
         if given_up:  # the caller's wait has ended by an exception
             made[0].stop(block=False)
 
@@ -148,8 +149,10 @@ def start(
             node.register(name, made[0])
         made[0].ask(Begin())
         return made[0]
-    except BaseException:
+    except BaseException as error:
         _give_up(given_up, made)
+        if isinstance(error, pykka.ActorDeadError):
+            node.check_running()  # the instance has ended with its node
         raise
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -73,8 +72,7 @@ class _Feed:
         self.is_over = True
         end_watch, self._end_watch = self._end_watch, None
         if end_watch is not None and self._node is not None:
-            with suppress(RuntimeError):  # the node was stopped
-                self._node.executor.run_soon(end_watch)
+            self._node.executor.run_soon(end_watch)
         while self._ends:
             self._ends.pop().cancel()
         self._wake()

@@ -4,6 +4,9 @@ It runs a lock server for agents of other nodes. When it is ready, it prints one
 name and address. It ends on SIGTERM and on Ctrl-C, and then closes its connections, so that the other nodes
 notice immediately. With --drain it first lets programs finish on SIGTERM; a second SIGTERM ends it at once.
 On SIGHUP it reads its cookie and its certificates again, for new connections.
+
+Other settings come from the environment or from locks.toml: LOCKS_LIMITS (what each program may have here), LOCKS_NET_TICKTIME,
+LOCKS_LOG_WAITS_LONGER_THAN, LOCKS_ALLOW_PLAINTEXT, LOCKS_EPMD.
 """
 
 from __future__ import annotations
@@ -13,7 +16,6 @@ import json
 import logging
 import math
 import signal
-import sys
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -22,7 +24,7 @@ from locks.cli.joining import add_credentials, add_servers, servers_in
 from locks.cli.printing import say
 from locks.cli.web import page_served
 from locks.errors import InvalidOption, LocksError
-from locks.metrics.serving import parse_address, serve
+from locks.metrics.serving import checked_address, serve
 from locks.otp.options import TLS, parse_servers
 from locks.program.default import start, stop
 from locks.program.draining import drain
@@ -30,7 +32,7 @@ from locks.program.local import HERE_WORD, LocalServer
 from locks.program.reloading import Reloading
 from locks.program.server_log import FORMATS, parse_levels, start_logging
 from locks.program.serving import open_many_files, settle
-from locks.program.settings import SETTINGS, limits_of, read_settings
+from locks.program.settings import SETTINGS, read_settings
 from locks.runtime.logs import audit_event, is_audited
 from locks.runtime.waiter import Event
 
@@ -50,7 +52,6 @@ def add_command(commands: Any, about: str) -> None:
         parser,
         "name@host:port of all servers that programs share, including this one, comma-separated",
     )
-    parser.add_argument("--server", action="append", default=[], help=argparse.SUPPRESS)
     add_credentials(parser)
     parser.add_argument(
         "--listen",
@@ -66,44 +67,14 @@ def add_command(commands: Any, about: str) -> None:
         help="a node to connect to; may be repeated",
     )
     parser.add_argument(
-        "--epmd",
-        action="store_true",
-        default=None,
-        help="register with Erlang's port mapper, and use it to find peers",
-    )
-    parser.add_argument(
-        "--net-ticktime",
-        type=float,
-        metavar="SECONDS",
-        help="seconds without a message until a node counts as down (default: 15; Erlang nodes 60)",
-    )
-    parser.add_argument(
         "--no-mesh",
         action="store_true",
         help="connect only to the given peers, and announce no other nodes",
     )
     parser.add_argument(
-        "--allow-plaintext",
-        action="store_true",
-        default=None,
-        help="allow addresses other than loopback without TLS",
-    )
-    parser.add_argument(
         "--allow-short-cookie",
         action="store_true",
         help="allow a cookie of fewer than 16 characters",
-    )
-    parser.add_argument(
-        "--log-waits-longer-than",
-        type=float,
-        metavar="SECONDS",
-        help="log waits that take longer, with what blocks them (default: 1; inf logs none)",
-    )
-    parser.add_argument(
-        "--limits",
-        metavar="NAME=NUMBER,...",
-        help="what each program may have here at most: requests (locks included), waits, watches, transactions, such as "
-        "requests=10000,waits=100 (default: $LOCKS_LIMITS)",
     )
     parser.add_argument(
         "--state",
@@ -137,9 +108,6 @@ def add_command(commands: Any, about: str) -> None:
         choices=FORMATS,
         default="text",
         help="how a line of the log looks (default: text)",
-    )
-    parser.add_argument(
-        "--verbose", action="store_true", help="log all from INFO on, as --log-level INFO does"
     )
     parser.add_argument(
         "--web",
@@ -180,7 +148,7 @@ def _run(options: argparse.Namespace) -> int:
     except InvalidOption as error:
         say("locks node", error)
         return 2
-    start_logging(FORMATS[options.log_format], logging.INFO if options.verbose else logging.WARNING)
+    start_logging(FORMATS[options.log_format])
     for logger, level in levels.items():
         logging.getLogger(logger).setLevel(level)
     ended, at_once = Event(), Event()
@@ -201,24 +169,19 @@ def _run(options: argparse.Namespace) -> int:
         if name is None or not (options.cookie_file or "cookie_file" in said):
             missing = "name: pass --name" if name is None else "cookie: pass --cookie-file"
             raise InvalidOption(f"the lock server has no {missing}")
-        if options.server:
-            text = ",".join(options.server)
-            print(
-                f"locks node: --server is deprecated: use --servers {text}; the next release no longer has the old option",
-                file=sys.stderr,
-            )
-            options.servers = options.servers or text
         reloading = Reloading(settings, _given(options))
         servers = servers_in(options) or said.get("servers")
         if isinstance(servers, str):
             raise _refuse(servers)
-        if servers and name not in parse_servers(servers, bool(options.epmd or said.get("epmd"))):
+        if servers and name not in parse_servers(servers, bool(said.get("epmd"))):
             raise InvalidOption(
                 f"this node, {name}, is not one of the servers {', '.join(servers)}: a lock server must be in "
                 "its own list of servers"
             )
         listen = options.listen or said.get("listen") or (None if servers else "127.0.0.1:0")
-        metrics = options.metrics and parse_address(options.metrics, bool(options.allow_plaintext))
+        metrics = options.metrics and checked_address(
+            options.metrics, bool(said.get("allow_plaintext"))
+        )
         node = start(
             name,
             cookie=options.cookie_file,
@@ -227,14 +190,9 @@ def _run(options: argparse.Namespace) -> int:
             copies=options.copies,
             peers=options.peers,
             tls=TLS(*options.tls) if options.tls else None,
-            epmd=options.epmd,
-            net_ticktime=options.net_ticktime,
             mesh=False if options.no_mesh else None,
-            allow_plaintext=options.allow_plaintext,
             allow_short_cookie=options.allow_short_cookie,
-            log_waits_longer_than=options.log_waits_longer_than,
             state=options.state,
-            limits=None if options.limits is None else limits_of(options.limits),
         )
         told: dict[str, str | int] = {"metrics": serve(*metrics)} if metrics else {}
     except LocksError as error:

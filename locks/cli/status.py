@@ -106,7 +106,8 @@ def _run(options: argparse.Namespace) -> int:
         if facts:
             print(
                 table(
-                    HEADS, [_as_row(fact, clock, servers, candidates[fact.node]) for fact in facts]
+                    HEADS,
+                    [_as_row(fact, clock, known.nodes, candidates[fact.node]) for fact in facts],
                 )
             )
         lines = restart.lines() if restart else []
@@ -125,14 +126,16 @@ def _run(options: argparse.Namespace) -> int:
     return NOTHING if wrong else 0
 
 
-def _as_row(fact: NodeFact, clock: float, servers: int, candidates: int) -> tuple[str, ...]:
+def _as_row(
+    fact: NodeFact, clock: float, servers: tuple[str, ...], candidates: int
+) -> tuple[str, ...]:
     counted = fact.statistics.table
     return (
         fact.node,
         fact.version,
         duration(fact.uptime),
         f"{fact.ahead_of(clock):+.1f} s",
-        f"{len(fact.servers)} of {servers}",
+        f"{len({*fact.servers} & {*servers})} of {len(servers)}",
         str(fact.clients),
         str(counted.entries),
         str(max(0, counted.waiting - candidates)),  # of two answers

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -154,8 +153,7 @@ class Memory:
             state.write(marks, servers, now)
         except Exception as error:
             trouble = one_line(str(error)) or type(error).__name__
-        with suppress(RuntimeError):  # the node has stopped
-            self._node.executor.run_soon(self._node.turn.run, self._wrote, servers, number, trouble)
+        self._node.executor.run_soon(self._node.turn.run, self._wrote, servers, number, trouble)
 
     def _wrote(self, servers: tuple[str, ...], number: int, trouble: str) -> None:
         if trouble and trouble != self._trouble and self._node.running:
@@ -240,7 +238,7 @@ class Memory:
 
 
 def _page(said: Any) -> MarkPage | None:
-    """The page that an answer is; `None` if a server of another version gives no such answer."""
+    """The page that an answer is; `None` if the node runs the original, which gives no such answer."""
     try:
         answer = unpack_answer(said)
     except BadMessage:

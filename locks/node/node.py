@@ -270,6 +270,7 @@ class Node(metaclass=Shown):
             return agent
         except CannotMonitor as error:
             insist(let_go)
+            self.turn.run(self.counters.take_back)
             raise InvalidOption(
                 f"can't begin a transaction for client {client!r}: {error}", client=repr(client)
             ) from error
@@ -375,6 +376,18 @@ class Node(metaclass=Shown):
         if self.cluster is not None:
             self.cluster.tunnels.leave_to_parent()
             self.cluster.distribution.leave_to_parent()
+
+    def add_dependent(self, actor: pykka.ActorRef[Any]) -> None:
+        """From now on the actor ends with the node.
+
+        Raises:
+            NodeNotRunning: The node was stopped; so is the actor.
+        """
+        self.dependents.add(actor)
+        if not self.running:  # `stop` may have looked before
+            self.dependents.discard(actor)
+            actor.stop(block=False)
+            self.check_running()
 
     def check_running(self) -> None:
         """Raise `NodeNotRunning` when the node was stopped."""

@@ -99,8 +99,8 @@ class Answering(NamedTuple):
 class Background(Protocol):
     """Where foreign code is called, outside of the turn; `locks.runtime.executor.Executor` is the real one."""
 
-    def run_soon(self, function: Callable[[Unpack[Ts]], object], *args: Unpack[Ts]) -> None:
-        """Call a function soon, after all that was given before."""
+    def run_soon(self, function: Callable[[Unpack[Ts]], object], *args: Unpack[Ts]) -> bool:
+        """Call a function soon, after all that was given before; returns whether it will: not when the node has stopped."""
 
     def tell(self, function: Callable[[Unpack[Ts]], object], *args: Unpack[Ts]) -> None:
         """Call a function of the program, which may block, after its earlier calls; functions that are equal are one."""

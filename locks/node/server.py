@@ -188,13 +188,10 @@ class Server(InlineActor):
         if not isinstance(envelope.message, _ActorStop):
             super().put(envelope)
             return
-        try:
-            if not self.node.executor.is_here():  # else it would wait for itself
-                self.node.executor.run_soon(self._stop, envelope.reply_to)
-                return
-        except RuntimeError:  # it was stopped meanwhile
-            pass
-        self._stop(envelope.reply_to)
+        executor = self.node.executor
+        # The executor itself would wait for itself; a stopped one does nothing any more.
+        if executor.is_here() or not executor.run_soon(self._stop, envelope.reply_to):
+            self._stop(envelope.reply_to)
 
     def _stop(self, future: pykka.Future[Any] | None) -> None:
         try:

@@ -38,14 +38,14 @@ class Notices:
     """The warnings of one node.
 
     Args:
-        run_soon: Calls a function outside of the turn; raises `RuntimeError` when the node has
+        run_soon: Calls a function outside of the turn; returns whether it will: not when the node has
             stopped.
         clock: Returns the time, in seconds.
     """
 
     def __init__(
         self,
-        run_soon: Callable[[Callable[[], object]], object],
+        run_soon: Callable[[Callable[[], object]], bool],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._run_soon = run_soon
@@ -93,9 +93,7 @@ class Notices:
                 self._kinds.pop(key, None)
 
     def _log(self, level: int, line: str, error: BaseException | None) -> None:
-        try:
-            self._run_soon(partial(_write, level, line, error))
-        except RuntimeError:  # the node has stopped
+        if not self._run_soon(partial(_write, level, line, error)):
             _write(level, line, error)
 
 

@@ -145,7 +145,7 @@ class _LocalSession:
     def join(self, part: Part) -> None:
         """A worker joins."""
         participant = _Participant.start(part, self)
-        self._node.dependents.add(participant)
+        self._node.add_dependent(participant)
         self.received(participant, Report({}, 0))
 
     def received(self, participant: Ref, message: ToSession) -> None:

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 from locks.errors import InvalidOption
 from locks.lock_ids import shown
 
-__all__ = ["FILE", "SETTINGS", "Setting", "arguments", "limits_of", "read_settings"]
+__all__ = ["FILE", "SETTINGS", "Setting", "arguments", "read_settings"]
 
 FILE = "locks.toml"
 NAMES_A_FILE = "LOCKS_CONFIG"
@@ -209,14 +209,6 @@ def _read_file(path: Path) -> dict[str, Setting]:
 
 def _wrong(where: str, value: Any, kind: _Kind) -> InvalidOption:
     return InvalidOption(f"{where} is {shown(value)}, but must be {kind.says}", value=shown(value))
-
-
-def limits_of(text: str) -> dict[str, int]:
-    """The limits in an option of a command; raises `InvalidOption` if they have another form."""
-    try:
-        return _limits(text)
-    except ValueError:
-        raise _wrong("--limits", text, _LIMITS) from None
 
 
 def arguments(settings: Mapping[str, Setting]) -> dict[str, Any]:

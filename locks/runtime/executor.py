@@ -19,6 +19,10 @@ the stack below belongs to another greenlet, and in one of a hundred cases the p
 SIGSEGV. So a handler of `atexit` makes the thread sleep in its hub, where it does not need the
 interpreter. A later handler that uses a lock wakes it again.
 
+**Nobody waits for what has ended.** After `stop`, work is dropped: it is of a node that has ended. A `call`, whose caller waits, is refused with
+`NodeNotRunning`, before the end and after it. When the separate thread ends, it first ends all greenlets of ours in its hub, so that those who wait
+for an actor there are answered.
+
 **The work outlives its worker.** If a worker is killed, another one takes its place in the same
 hub, or, if the hub was destroyed, in a separate thread. Queued work stays queued, in order.
 """
@@ -35,8 +39,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import gevent
 from gevent import monkey
 
-from locks.errors import MisuseError
-from locks.runtime import interrupts
+from locks.errors import MisuseError, NodeNotRunning
+from locks.runtime import hub_life, interrupts
 from locks.runtime.away import begin_in_thread
 from locks.runtime.native import is_main_thread, native_lock, start_thread
 from locks.runtime.port import is_simulated
@@ -63,6 +67,7 @@ __all__ = ["Executor", "check_interpreter_lasts"]
 logger = logging.getLogger("locks.runtime")
 
 T = TypeVar("T")
+STOPPED = "the program's node was stopped; start one with locks.start()"
 LAST_CALLS = 5.0  # seconds to wait, when it is stopped, until the program's functions have returned
 PATIENCE = 1.0  # seconds to wait, at the end, until the thread rests, or its greenlets have ended
 
@@ -95,9 +100,8 @@ class Executor:
         self._ended = Event()
         self._movable = [True]  # taken by the caller that starts a thread in place of a dead hub
         self._join: Callable[[float | None], bool] | None = None
-        self._greenlets: set[gevent.Greenlet[..., Any]] = set()  # begun, and not ended
         begin = self.spawn if _is_patched() else begin_in_thread
-        self._teller = Teller(begin, self._run_if_running)
+        self._teller = Teller(begin, self.run_soon)
         self.is_own_thread = own_thread
         """Whether the work runs in a thread of its own, not in the program's hub."""
         if own_thread:
@@ -120,31 +124,25 @@ class Executor:
         """Return an executor in the main thread's hub, if that is right, or in a thread of its own."""
         return cls(own_thread=not (_is_patched() and is_main_thread()))
 
-    def run_soon(self, function: Callable[[Unpack[Ts]], object], *args: Unpack[Ts]) -> None:
+    def run_soon(self, function: Callable[[Unpack[Ts]], object], *args: Unpack[Ts]) -> bool:
         """Make the worker call `function(*args)`, after all earlier work.
 
         From any thread. The function may block cooperatively; later work waits for it. An exception
         is logged.
 
-        Raises:
-            RuntimeError: after `stop`.
+        Returns:
+            Whether it will be called: not after `stop`.
         """
         if self._stopping:
-            raise RuntimeError("this executor was stopped")
+            return False
         self._work.send((function, args))
         self._look_after()
-
-    def _run_if_running(self, function: Callable[[], object]) -> None:
-        if not self._stopping:
-            self.run_soon(function)
+        return True
 
     def tell(self, function: Callable[[Unpack[Ts]], object], *args: Unpack[Ts]) -> None:
         """Have a function of the program called, in its own order: it may block, which holds up nothing but its own further calls.
 
-        From any thread. Functions that are equal are one function. An exception is logged.
-
-        Raises:
-            RuntimeError: after `stop`.
+        From any thread. Functions that are equal are one function. An exception is logged. After `stop` it is not called.
         """
         if self.is_here():
             self._teller.tell(function, args)
@@ -155,7 +153,8 @@ class Executor:
         """Call a function in the hub, from any thread, and return its result.
 
         Raises:
-            RuntimeError: after `stop`, or if the worker was killed meanwhile.
+            NodeNotRunning: after `stop`, or if the call had not begun then.
+            RuntimeError: the worker was killed meanwhile.
             MisuseError: the caller is in a simulation, which has its own node.
         """
         if is_simulated():
@@ -164,46 +163,30 @@ class Executor:
             )
         if get_hub_if_exists() is self.hub:
             return function(*args)
-        outcome: list[T | BaseException] = []
-        waiter = Waiter()
-
-        def work() -> None:
-            try:
-                outcome.append(function(*args))
-            except gevent.GreenletExit:
-                outcome.append(RuntimeError(f"the background worker was killed in {function!r}"))
-                raise
-            except BaseException as error:
-                outcome.append(error)
-            finally:
-                waiter.wake()
-
-        self.run_soon(work)
-        waiter.wait()
-        (result,) = outcome
+        call = _Call(partial(function, *args))
+        if not self.run_soon(call):
+            call.refuse()
+        call.done.wait()
+        (result,) = call.outcome
         if isinstance(result, BaseException):
             raise result
-        return result
+        return result  # type: ignore[no-any-return]
 
     def spawn(self, function: Callable[[Unpack[Ts]], object], *args: Unpack[Ts]) -> None:
         """Start a long function in its own greenlet, which ends with the thread; only in the hub."""
-        self._keep(gevent.spawn(function, *args))
+        hub_life.new_greenlet(function, *args).start()
 
     def spawn_later(
         self, seconds: float, function: Callable[[Unpack[Ts]], object], *args: Unpack[Ts]
     ) -> None:
         """Likewise after some time."""
-        self._keep(gevent.spawn_later(seconds, function, *args))
+        hub_life.new_greenlet(function, *args).start_later(seconds)
 
     def run_later(
         self, seconds: float, function: Callable[[Unpack[Ts]], object], *args: Unpack[Ts]
     ) -> None:
         """The same, from any thread."""
         run_in_hub(self.hub, self.spawn_later, seconds, function, *args)
-
-    def _keep(self, greenlet: gevent.Greenlet[..., Any]) -> None:
-        self._greenlets.add(greenlet)
-        greenlet.rawlink(self._greenlets.discard)
 
     def is_here(self) -> bool:
         """Whether it is the worker that calls this."""
@@ -334,9 +317,8 @@ class Executor:
                 # gevent throws a `SystemExit` of any greenlet at the thread's main greenlet.
                 logger.exception("a greenlet in the background thread of locks tried to end it")
         # Unwind the greenlets that still wait there: they would keep the whole node in memory, like
-        # the hub.
-        gevent.killall([each for each in self._greenlets if each.parent is hub], timeout=PATIENCE)
-        hub.destroy()
+        # the hub, and those who wait for them would wait for ever.
+        hub_life.end(hub)
         hub.throw(gevent.GreenletExit)
 
 
@@ -349,5 +331,39 @@ def _nobody_waits() -> None:
 
 
 def _drop(work: Work | None) -> None:
-    if work is not None:
-        logger.warning("dropped a background task that came after the stop: %r", work[0])
+    """Work has come too late."""
+    if work is not None and isinstance(work[0], _Call):
+        work[0].refuse()
+
+
+class _Call:
+    """A function that is called in the hub, for a caller that waits for its result.
+
+    Attributes:
+        done: The wait.
+        outcome: The result, or the exception, when the wait is over.
+    """
+
+    __slots__ = ("_function", "done", "outcome")
+
+    def __init__(self, function: Callable[[], Any]) -> None:
+        self._function = function
+        self.done = Waiter()
+        self.outcome: list[Any] = []
+
+    def __call__(self) -> None:
+        try:
+            self.outcome.append(self._function())
+        except gevent.GreenletExit:
+            error = RuntimeError(f"the background worker was killed in {self._function!r}")
+            self.outcome.append(error)
+            raise
+        except BaseException as error:
+            self.outcome.append(error)
+        finally:
+            self.done.wake()
+
+    def refuse(self) -> None:
+        """It is not called: the node has ended."""
+        self.outcome.append(NodeNotRunning(STOPPED, nodes=()))
+        self.done.wake()

@@ -38,13 +38,15 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import gevent
 from gevent._hub_local import get_hub_if_exists
 
+from locks.runtime.hub_life import new_greenlet
+
 if TYPE_CHECKING:
     from greenlet import greenlet
     from typing_extensions import TypeVarTuple, Unpack
 
     Ts = TypeVarTuple("Ts")
 
-__all__ = ["Place", "World", "is_simulated", "stand_in", "world"]
+__all__ = ["REAL", "Place", "World", "is_simulated", "stand_in", "world"]
 
 T = TypeVar("T")
 
@@ -96,7 +98,7 @@ class World:
 
         It is gevent's, or has `start`, `rawlink`, `dead`, `value` and `exception` like gevent's.
         """
-        return gevent.Greenlet(function, *args)
+        return new_greenlet(function, *args)
 
     def kill(self, subject: greenlet, error: BaseException) -> bool:
         """Soon raise an error in a greenlet of a simulation; return whether the greenlet is one."""

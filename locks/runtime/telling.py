@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import gevent
 from gevent import getcurrent
 
+from locks.runtime.hub_life import Timer
 from locks.runtime.native import native_lock
 from locks.runtime.waiter import Waiter
 
@@ -88,7 +89,7 @@ class Teller:
         self._running: dict[_Line, None] = {}
         self._workers = 0
         self._quiet: list[Waiter] = []  # who waits until all calls are made
-        self._timer: Any = None
+        self._timer: Timer | None = None
         self._hub: Hub | None = None  # in which the timer runs; `None` if it does not
 
     def tell(self, function: Callable[..., object], args: tuple[Any, ...]) -> None:
@@ -194,8 +195,7 @@ class Teller:
                 for line in lost:
                     self._put_back(line)
         self._hub = hub
-        self._timer = hub.loop.timer(PATIENCE, PATIENCE, ref=False)
-        self._timer.start(gevent.spawn, self._look)
+        self._timer = Timer(hub, PATIENCE, partial(gevent.spawn, self._look), PATIENCE)
 
     def _look(self) -> None:
         """Do calls take long? Then log that, and go on with the others."""
@@ -211,7 +211,8 @@ class Teller:
                 more = min(len(self._due), max(1, self._workers), MOST_WORKERS - self._workers)
             self._workers += more
             if not self._lines:
-                self._timer.stop()
+                assert self._timer is not None
+                self._timer.close()
                 self._hub = None
         for _ in range(more):
             self._begin(self._work)

@@ -40,6 +40,7 @@ from gevent._hub_local import get_hub_if_exists
 
 from locks.errors import BlocksEventLoop
 from locks.runtime.bridge import Bridge
+from locks.runtime.hub_life import at_end
 from locks.runtime.native import native_lock
 from locks.runtime.port import Place, world
 
@@ -76,6 +77,7 @@ class Mailbox:
         self._posted: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
         self._watcher: Any = hub.loop.async_(ref=False)
         self._watcher.start(self._run_posted)
+        at_end(hub, self._watcher.stop)
         _mailboxes.add(self)
 
     def post(self, function: Callable[[Unpack[Ts]], object], *args: Unpack[Ts]) -> None:

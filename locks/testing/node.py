@@ -143,10 +143,12 @@ class _Background:
     def __init__(self, node: SimulatedNode) -> None:
         self._node = node
 
-    def run_soon(self, function: Callable[[Unpack[Ts]], object], *args: Unpack[Ts]) -> None:
+    def run_soon(self, function: Callable[[Unpack[Ts]], object], *args: Unpack[Ts]) -> bool:
         self._node.application.soon(self._node.name, self._run, function, args)
+        return True
 
-    tell = run_soon
+    def tell(self, function: Callable[[Unpack[Ts]], object], *args: Unpack[Ts]) -> None:
+        self.run_soon(function, *args)
 
     def _run(self, function: Callable[[Unpack[Ts]], object], args: tuple[Unpack[Ts]]) -> None:
         if self._node.is_current:

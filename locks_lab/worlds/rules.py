@@ -1,7 +1,7 @@
 """The rules of the machines: ours, and others.
 
 `OURS` is the behaviour of `locks`. The product does not use the others. Five of them are right.
-Most of these need more messages or surrenders, and show what our rules save (`docs/messages.md`).
+Most of these need more messages or surrenders, and show what our rules save (`docs/algorithm.md`).
 The rest are wrong in one point each. They show that the simulator finds faults, and why we need
 that part of our rules.
 

@@ -12,7 +12,6 @@ elders, where a leader may hold the lock.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -121,5 +120,4 @@ class Hearing:
         if of is not None:
             self._open.discard(of)
         if of is None or not (self.waits and self._open):
-            with suppress(RuntimeError):  # the node was stopped
-                self._node.executor.run_soon(tell, self._instance, Heard())
+            self._node.executor.run_soon(tell, self._instance, Heard())

@@ -152,7 +152,6 @@ class Instance(GeventActor):
         )
         # Without its lock server the node can vouch for nothing.
         watch_end(observer, lambda _: self.actor_ref.stop(block=False))
-        self.node.dependents.add(self.actor_ref)
         if self.node.cluster is not None:
             self.node.cluster.on_silence[self._hears] = None
         watched = self.node.turn.run(self._meet)

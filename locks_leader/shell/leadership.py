@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -60,5 +59,4 @@ class Leadership:
             log = partial(
                 log_event, "stepped_down", text, node, instance, election, reason, reason=reason
             )
-        with suppress(RuntimeError):  # the node has stopped
-            self._node.executor.run_soon(partial(log, **about))
+        self._node.executor.run_soon(partial(log, **about))

@@ -131,210 +131,109 @@ def test_bad_lock_ids_in_a_transaction(run: Run) -> None:
     scene.one.call(work)
 
 
-OPTIONS: list[tuple[str, Bad, type[Exception], list[str]]] = [
-    (
-        "mode",
+# fmt: off
+OPTIONS: dict[str, tuple[Bad, type[Exception], list[str]]] = {
+    "mode": (
         lambda agent, other: locks.original.lock(agent, ("c",), "exclusive"),
-        locks.errors.InvalidOption,
-        ["'exclusive'", '"read" or "write"'],
-    ),
-    (
-        "require",
+        locks.errors.InvalidOption, ["'exclusive'", '"read" or "write"']),
+    "require": (
         lambda agent, other: locks.original.lock(agent, ("c",), "write", None, "most"),
-        locks.errors.InvalidOption,
-        ["'most'", "all, any, majority, all_alive, majority_alive"],
-    ),
-    (
-        "a node instead of nodes",
+        locks.errors.InvalidOption, ["'most'", "all, any, majority, all_alive, majority_alive"]),
+    "a node instead of nodes": (
         lambda agent, other: locks.original.lock(agent, ("c",), "write", "a@b"),
-        locks.errors.InvalidOption,
-        ["'a@b'", "list of node names"],
-    ),
-    (
-        "node that does not run",
+        locks.errors.InvalidOption, ["'a@b'", "list of node names"]),
+    "node that does not run": (
         lambda agent, other: locks.original.lock(agent, ("c",), "write", ["x@nowhere"]),
-        locks.CannotServe,
-        ["c", "x@nowhere is not running", "await_nodes=True"],
-    ),
-    (
-        "surrender on a node that does not run",
+        locks.CannotServe, ["c", "x@nowhere is not running", "await_nodes=True"]),
+    "surrender on a node that does not run": (
         lambda agent, other: locks.original.surrender_nowait(agent, A, other, ["x@y"]),
-        locks.errors.NodeNotRunning,
-        ["x@y"],
-    ),
-    (
-        "object pattern",
+        locks.errors.NodeNotRunning, ["x@y"]),
+    "object pattern": (
         lambda agent, other: locks.original.lock_objects(agent, [(("c",), "read"), (("d",),)]),
-        locks.errors.InvalidOption,
-        ["(('d',),)", "(lock_id, mode, nodes, require)"],
-    ),
-    (
-        "negative timeout",
+        locks.errors.InvalidOption, ["(('d',),)", "(lock_id, mode, nodes, require)"]),
+    "negative timeout": (
         lambda agent, other: locks.original.lock(agent, ("c",), timeout=-1),
-        locks.errors.InvalidOption,
-        ["timeout=-1", ">= 0", "None to wait for ever"],
-    ),
-    (
-        "timeout of a lock that is larger than any float",
+        locks.errors.InvalidOption, ["timeout=-1", ">= 0", "None to wait for ever"]),
+    "timeout of a lock that is larger than any float": (
         lambda agent, other: locks.Lock(("c",)).acquire(timeout=10**5000),
-        locks.errors.InvalidOption,
-        ["timeout=", "None to wait for ever"],
-    ),
-    (
-        "retries",
+        locks.errors.InvalidOption, ["timeout=", "None to wait for ever"]),
+    "retries": (
         lambda agent, other: locks.run_transaction(print, retries=-1),
-        locks.errors.InvalidOption,
-        ["retries=-1"],
-    ),
-    (
-        "on_deadlock",
+        locks.errors.InvalidOption, ["retries=-1"]),
+    "on_deadlock": (
         lambda agent, other: locks.transaction(on_deadlock="wait"),
-        locks.errors.InvalidOption,
-        ["'wait'", '"abort" or "surrender"'],
-    ),
-    (
-        "flag",
+        locks.errors.InvalidOption, ["'wait'", '"abort" or "surrender"']),
+    "flag": (
         lambda agent, other: locks.original.change_flag(agent, "color", True),
-        locks.errors.InvalidOption,
-        ["'color'", "abort_on_deadlock, await_nodes, monitor_nodes, notify"],
-    ),
-    (
-        "value of a flag",
+        locks.errors.InvalidOption, ["'color'", "abort_on_deadlock, await_nodes, monitor_nodes, notify"]),
+    "value of a flag": (
         lambda agent, other: locks.original.change_flag(agent, "await_nodes", 1),
-        locks.errors.InvalidOption,
-        ["'await_nodes'", "1", "True and False"],
-    ),
-    (
-        "value of notify",
+        locks.errors.InvalidOption, ["'await_nodes'", "1", "True and False"]),
+    "value of notify": (
         lambda agent, other: locks.original.change_flag(agent, "notify", "yes"),
-        locks.errors.InvalidOption,
-        ["notify", "'yes'"],
-    ),
-    (
-        "option",
+        locks.errors.InvalidOption, ["notify", "'yes'"]),
+    "option": (
         lambda agent, other: locks.original.spawn_agent(abort_on_deadlock="no"),
-        locks.errors.InvalidOption,
-        ["abort_on_deadlock='no'", "use True or False"],
-    ),
-    (
-        "unknown option",
+        locks.errors.InvalidOption, ["abort_on_deadlock='no'", "use True or False"]),
+    "unknown option": (
         lambda agent, other: locks.original.begin_transaction(color="red"),
-        TypeError,
-        ["color"],
-    ),
-    (
-        "client",
+        TypeError, ["color"]),
+    "client": (
         lambda agent, other: locks.original.spawn_agent(client="me"),
-        locks.errors.InvalidOption,
-        ["'me'", "actor's reference, a greenlet, a thread or an owner"],
-    ),
-    (
-        "thread that was not started",
+        locks.errors.InvalidOption, ["'me'", "actor's reference, a greenlet, a thread or an owner"]),
+    "thread that was not started": (
         lambda agent, other: locks.original.spawn_agent(client=NOT_STARTED),
-        locks.errors.InvalidOption,
-        ["not started"],
-    ),
-    (
-        "link to a thread",
+        locks.errors.InvalidOption, ["not started"]),
+    "link to a thread": (
         lambda agent, other: locks.original.spawn_agent(client=threading.main_thread(), link=True),
-        locks.errors.InvalidOption,
-        ["a thread can't be stopped from outside", "link=False"],
-    ),
-    (
-        "is not an actor and has no inbox",
-        lambda agent, other: locks.original.spawn_agent(
-            client=threading.main_thread(), notify=True
-        ),
-        locks.errors.InvalidOption,
-        ["MainThread", "no inbox", "notify=function"],
-    ),
-    (
-        "not an agent",
+        locks.errors.InvalidOption, ["a thread can't be stopped from outside", "link=False"]),
+    "is not an actor and has no inbox": (
+        lambda agent, other: locks.original.spawn_agent(client=threading.main_thread(), notify=True),
+        locks.errors.InvalidOption, ["MainThread", "no inbox", "notify=function"]),
+    "not an agent": (
         lambda agent, other: locks.original.lock((agent, None), ("c",)),
-        locks.MisuseError,
-        ["is not an agent", "pair (agent, result)"],
-    ),
-    (
-        "lock for Lock",
+        locks.MisuseError, ["is not an agent", "pair (agent, result)"]),
+    "lock for Lock": (
         lambda agent, other: locks.original.lock(("c",), "write"),  # type: ignore[arg-type]
-        locks.MisuseError,
-        ["('c',) is not an agent", "use locks.Lock(lock_id)"],
-    ),
-    (
-        "locked for Lock.locked",
+        locks.MisuseError, ["('c',) is not an agent", "use locks.Lock(lock_id)"]),
+    "locked for Lock.locked": (
         lambda agent, other: 1 if locks.locked(("c",)) else 0,
-        locks.MisuseError,
-        ["locks.locked() is a decorator", "use locks.Lock(lock_id).locked()"],
-    ),
-    (
-        "watcher",
+        locks.MisuseError, ["locks.locked() is a decorator", "use locks.Lock(lock_id).locked()"]),
+    "watcher": (
         lambda agent, other: locks.watch(("c",), watcher=17),
-        locks.errors.InvalidOption,
-        ["17", "neither an actor's reference nor a callable", "watcher=function"],
-    ),
-    (
-        "unlock of what is not held",
+        locks.errors.InvalidOption, ["17", "neither an actor's reference nor a callable", "watcher=function"]),
+    "unlock of what is not held": (
         lambda agent, other: locks.original.unlock(agent, ("c", 1)),
-        locks.errors.NotHeld,
-        ["agent-1@", "has neither locked nor requested c/1"],
-    ),
-    (
-        "token of what is not held",
+        locks.errors.NotHeld, ["agent-1@", "has neither locked nor requested c/1"]),
+    "token of what is not held": (
         lambda agent, other: locks.original.fencing_token(agent, ("c",)),
-        locks.errors.NotHeld,
-        ["c has no fencing token", "has neither locked nor requested it"],
-    ),
-    (
-        "surrender of what nobody waits for",
+        locks.errors.NotHeld, ["c has no fencing token", "has neither locked nor requested it"]),
+    "surrender of what nobody waits for": (
         lambda agent, other: locks.original.surrender_nowait(agent, ("b",), other),
-        locks.errors.NotHeld,
-        ["b", "agent-2@", "is not waiting"],
-    ),
-    (
-        "other requirement",
+        locks.errors.NotHeld, ["b", "agent-2@", "is not waiting"]),
+    "other requirement": (
         lambda agent, other: locks.original.lock(agent, A, "write", None, "any"),
-        locks.errors.ConflictingRequest,
-        ["a was requested before", "require='all'", "require='any'"],
-    ),
-    (
-        "other nodes for an upgrade",
-        lambda agent, other: locks.original.lock_objects(
-            agent, [(("c",), "read"), (("b",), "write", ["x@y"], "all_alive")]
-        ),
-        locks.errors.ConflictingRequest,
-        ["b was requested before on", "x@y"],
-    ),
-    (
-        "lock through another one's transaction",
+        locks.errors.ConflictingRequest, ["a was requested before", "require='all'", "require='any'"]),
+    "other nodes for an upgrade": (
+        lambda agent, other: locks.original.lock_objects(agent, [(("c",), "read"), (("b",), "write", ["x@y"], "all_alive")]),
+        locks.errors.ConflictingRequest, ["b was requested before on", "x@y"]),
+    "lock through another one's transaction": (
         lambda agent, other: locks.original.lock(other, ("c",)),
-        locks.errors.NotClient,
-        ["agent-2@", "belongs to", "can't use transaction", "client=..."],
-    ),
-    (
-        "wait in another one's transaction",
+        locks.errors.NotClient, ["agent-2@", "belongs to", "can't use transaction", "client=..."]),
+    "wait in another one's transaction": (
         lambda agent, other: locks.original.await_all_locks(other),
-        locks.errors.NotClient,
-        ["agent-2@"],
-    ),
-    (
-        "end another one's transaction",
+        locks.errors.NotClient, ["agent-2@"]),
+    "end another one's transaction": (
         lambda agent, other: locks.original.end_transaction(other),
-        locks.errors.NotClient,
-        ["agent-2@"],
-    ),
-    (
-        "surrender for another one",
+        locks.errors.NotClient, ["agent-2@"]),
+    "surrender for another one": (
         lambda agent, other: locks.original.surrender_nowait(other, A, agent),
-        locks.errors.NotClient,
-        ["agent-2@"],
-    ),
-    (
-        "node name",
+        locks.errors.NotClient, ["agent-2@"]),
+    "node name": (
         lambda agent, other: locks.start("nameless"),
-        locks.MisuseError,
-        ["is already running", "locks.stop()", "nameless"],
-    ),
-]
+        locks.MisuseError, ["is already running", "locks.stop()", "nameless"]),
+}
+# fmt: on
 NOT_STARTED = threading.Thread()
 
 
@@ -343,7 +242,7 @@ def test_bad_calls(run: Run) -> None:
     """Each bad call raises its own error, which names the value and says what to do."""
     scene = Scene(run)
     agent, other = scene.one.agent, scene.two.agent
-    for _, bad, error, words in OPTIONS:
+    for bad, error, words in OPTIONS.values():
         if not (
             run.owned and error is locks.errors.NotClient
         ):  # who has an owner's transaction acts for it
@@ -366,7 +265,7 @@ ON_ENDED: list[Callable[[locks.actors.Agent], Any]] = [
 
 
 def test_ended_agents(run: Run) -> None:
-    """Whatever is asked of a transaction that has ended: `AgentEnded`, and what to do."""
+    """Whatever is asked of a transaction that has ended: `TransactionEnded`, and what to do."""
     scene = Scene(run)
     ended = scene.one.call(locks.original.spawn_agent)
     scene.one.call(locks.original.end_transaction, ended)

@@ -305,25 +305,6 @@ def test_deadlock_with_surrender(run: Run) -> None:
     assert [(d.agent, d.action) for d in deadlocks] == [(younger.agent.id, "surrendered")]
 
 
-def test_upgrade_deadlock_aborts(run: Run) -> None:
-    """Two readers who both upgrade: the younger one was told that it reads, so it is aborted.
-
-    It must not be made to surrender: what it has read would be outdated and it would not know.
-    """
-    clients = [run.client(), run.client()]
-    transactions = [locks.transaction() for _ in clients]
-    for client, tx in zip(clients, transactions, strict=True):
-        client.call(tx.__enter__)
-        client.call(tx.read_lock, A)
-    answer = clients[0].do(transactions[0].write_lock, A)
-    eventually(lambda: locks.queue(A).waiting)
-    with pytest.raises(locks.DeadlockAborted) as caught:
-        clients[1].call(transactions[1].write_lock, A)
-    assert caught.value.deadlock.action == "aborted"
-    answer.get()
-    clients[0].call(transactions[0].__exit__, None, None, None)
-
-
 def test_body_that_hides_the_abort(run: Run) -> None:
     """A block that catches `DeadlockAborted` and goes on as if nothing were gets it at its end."""
     older, younger = run.client(), run.client()
@@ -486,19 +467,6 @@ def test_lock_like_threading_lock(run: Run) -> None:
     assert repr(lock) == "<Lock write a>"
 
 
-def test_lock_in_a_with_statement(run: Run) -> None:
-    """A `with` block holds the lock; an exception in it releases it and goes on."""
-
-    def work() -> None:
-        with locks.Lock(A) as lock:
-            assert lock.owned()
-        with pytest.raises(KeyError), locks.Lock(A) as lock:
-            raise KeyError
-        assert not lock.locked()
-
-    run.client().call(work)
-
-
 @pytest.mark.every_kind
 def test_lock_blocking_and_timeout(run: Run) -> None:
     """`blocking` and `timeout` mean what they mean for a `threading.Lock`."""
@@ -575,26 +543,6 @@ def test_lock_is_released_by_its_owner_only(run: Run) -> None:
     one.call(lock.release)
     with pytest.raises(locks.errors.NotHeld):
         one.call(lock.release)
-
-
-def test_deadlock_between_locks(run: Run) -> None:
-    """Of two clients that acquire two `Lock`s crosswise the younger is told and holds none."""
-    a, b = locks.Lock(A), locks.Lock(B)
-    one, two = run.client(), run.client()
-    one.call(a.acquire)
-    two.call(b.acquire)
-    answer = one.do(b.acquire)
-    eventually(lambda: locks.queue(B).waiting)
-    with pytest.raises(locks.DeadlockAborted):
-        two.call(a.acquire)
-    assert answer.get() is True
-    assert not two.call(b.owned)
-    with pytest.raises(locks.errors.NotHeld):
-        two.call(b.release)
-    one.call(a.release)
-    one.call(b.release)
-    assert two.call(a.acquire)  # it may begin again
-    two.call(a.release)
 
 
 def test_deadlock_goes_through_with_blocks(run: Run) -> None:
@@ -726,10 +674,3 @@ def test_what_failed_is_run_again_if_the_program_says_so() -> None:
     with pytest.raises(locks.LockLost):
         locks.run_transaction(lose, retry_on=locks.LockLost, retries=1)
     assert len(tries) == 2
-
-
-@pytest.mark.parametrize("wrong", [ValueError, (locks.LockLost, 3), "LockLost"])
-def test_what_it_is_run_again_after_is_checked(wrong: Any) -> None:
-    """Before anything is run."""
-    with pytest.raises(locks.errors.InvalidOption, match="retry_on="):
-        locks.run_transaction(lambda tx: None, retry_on=wrong)

@@ -18,6 +18,7 @@ from gevent._hub_local import get_hub_if_exists
 import locks
 from tests.cluster.harness import World
 from tests.cluster.nodes import Nodes
+from tests.cluster.servers import Servers
 
 Certify = Callable[..., locks.TLS]
 _Thread = gevent.monkey.get_original("threading", "Thread")
@@ -68,6 +69,19 @@ def world() -> Iterator[World]:
     """Nodes that are processes, ended at the end."""
     with World() as made:
         yield made
+
+
+@pytest.fixture
+def servers(world: World) -> Servers:
+    """Three lock servers of this test alone."""
+    return Servers(world)
+
+
+@pytest.fixture(scope="session")
+def processes() -> Iterator[Servers]:
+    """Three lock servers for all tests that harm none. Silence alone ends no connection with them."""
+    with World() as world:
+        yield Servers(world, net_ticktime=60)
 
 
 @pytest.fixture(scope="session")

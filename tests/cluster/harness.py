@@ -87,9 +87,16 @@ class Process:
         name: The name of its node.
         command: What follows `python -m`.
         skew: How many seconds its clock is ahead (`tests.cluster.skewed`).
+        environment: More of its environment.
     """
 
-    def __init__(self, name: str, command: list[str], skew: float = 0) -> None:
+    def __init__(
+        self,
+        name: str,
+        command: list[str],
+        skew: float = 0,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self.name = name
         if skew:
             command = ["tests.cluster.skewed", str(skew), *command]
@@ -98,7 +105,12 @@ class Process:
         self.process = Program(
             [sys.executable, "-m", *command],
             cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"},
+            env={
+                **os.environ,
+                **(environment or {}),
+                "PYTHONPATH": str(ROOT),
+                "PYTHONUNBUFFERED": "1",
+            },
             stderr=self._log,
         )
         assert self.process.stdin is not None
@@ -153,8 +165,10 @@ class Server(Process):
 
     web = ""
 
-    def __init__(self, name: str, arguments: Iterable[str], skew: float = 0) -> None:
-        super().__init__(name, ["locks", "node", "--name", name, *arguments], skew)
+    def __init__(
+        self, name: str, arguments: Iterable[str], skew: float, environment: Mapping[str, str]
+    ) -> None:
+        super().__init__(name, ["locks", "node", "--name", name, *arguments], skew, environment)
         self._address: Address | None = None
 
     @property
@@ -473,11 +487,13 @@ class World:
         mesh: bool = True,
         arguments: Iterable[str] = (),
         skew: float = 0,
+        environment: Mapping[str, str] | None = None,
     ) -> Server:
         """Start a lock server; it need not be ready when this returns."""
         given = [f"--listen=127.0.0.1:{port}", f"--cookie-file={self.cookie_file}", *arguments]
-        given += [f"--net-ticktime={net_ticktime}", *(f"--peer={peer}" for peer in peers)]
-        server = Server(name, given if mesh else [*given, "--no-mesh"], skew)
+        given += [f"--peer={peer}" for peer in peers]
+        known = {"LOCKS_NET_TICKTIME": str(net_ticktime), **(environment or {})}
+        server = Server(name, given if mesh else [*given, "--no-mesh"], skew, known)
         self.processes.append(server)
         return server
 

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.commands import running
 from tests.cluster.harness import World
-from tests.cluster.servers import LIMIT, Servers
+from tests.cluster.servers import LIMIT, Servers, running
 from tests.helpers import eventually
 
 HOLDER = """

@@ -28,13 +28,6 @@ BROKEN = "    tx.lost.wait(60); tx.ensure_held()"
 
 
 @pytest.fixture(scope="module")
-def processes() -> Iterator[Servers]:
-    """A lock server: few processes, for a browser is many."""
-    with World() as world:
-        yield Servers(world, NAMES[:1])
-
-
-@pytest.fixture(scope="module")
 def all_processes() -> Iterator[Browser]:
     """The browser."""
     with Browser(PATH) as browser:

@@ -10,10 +10,9 @@ from contextlib import contextmanager
 import pytest
 
 from locks.metrics import serving
-from tests.cluster.commands import locks, running
 from tests.cluster.harness import World
 from tests.cluster.nodes import A, B, C, Nodes
-from tests.cluster.servers import LIMIT, NAMES, Servers
+from tests.cluster.servers import LIMIT, NAMES, Servers, hear, locks, running, tell
 from tests.cluster.test_rolling_restart import standing
 from tests.helpers import eventually
 from tests.warm import Program, run_program
@@ -60,9 +59,8 @@ sys.stdin.readline()
 
 def say(program: Program) -> str:
     """Let a program go on, and return its next line."""
-    program.stdin.write("on\n")
-    program.stdin.flush()
-    return program.stdout.readline()
+    tell(program)
+    return hear(program)
 
 
 @contextmanager
@@ -84,10 +82,10 @@ def test_who_holds_something_goes_on_and_who_does_not_is_turned_away() -> None:
         )
         assert "is about to end, and takes nothing new" in say(idle)
         assert "2 of 3 lock servers answer" in locks(three, "status", "--timeout", "2").out
-        assert say(holder) == "held\n"
+        assert say(holder) == "held"
         assert standing(three) == 4, "both of its locks, on the two others"
         assert first.process.poll() is None
-        assert say(holder) == "kept\n"
+        assert say(holder) == "kept"
         assert first.process.wait(LIMIT) == 0
         assert "WARNING" not in first.errors()
 
@@ -110,7 +108,7 @@ def test_it_ends_at_the_limit_or_when_it_is_told_again(how: str) -> None:
             in first.errors()
         )
         assert told == (how == "limit")
-        assert [say(holder), say(holder)] == ["held\n", "kept\n"]
+        assert [say(holder), say(holder)] == ["held", "kept"]
 
 
 def test_elections_do_not_hold_it_up() -> None:
@@ -122,7 +120,7 @@ def test_elections_do_not_hold_it_up() -> None:
         first = three.processes[0]
         first.signal(signal.SIGTERM)
         assert first.process.wait(LIMIT) == 0
-        assert [say(leader), say(candidate)] == ["True\n", "False\n"]
+        assert [say(leader), say(candidate)] == ["True", "False"]
 
 
 def test_one_server_is_down_for_all_others() -> None:
@@ -133,7 +131,7 @@ def test_one_server_is_down_for_all_others() -> None:
         eventually(lambda: "programs that still use locks here: 1" in server.errors())
         said = one.run('import locks\nwith locks.Lock(("new",), timeout=1): pass')
         assert f"{NAMES[0]} is about to end, and takes nothing new; use the other servers" in said
-        assert [say(holder), say(holder)] == ["held\n", "kept\n"]
+        assert [say(holder), say(holder)] == ["held", "kept"]
         assert server.process.wait(LIMIT) == 0
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.cluster.harness import World
-from tests.cluster.servers import LIMIT, Servers
+from tests.cluster.servers import LIMIT, Servers, hear, running, tell
 
 PROGRAM = """
 import sys, threading, locks
@@ -28,26 +27,10 @@ print(*tokens)
 
 
 @pytest.mark.explore
-@pytest.mark.parametrize(("programs", "threads", "each"), [(2, 8, 5), (16, 1, 5), (2, 30, 2)])
-def test_all_get_their_turns(programs: int, threads: int, each: int) -> None:
+def test_all_get_their_turns(servers: Servers) -> None:
     """However many wait for a lock of a majority, each transaction is done, with a token of its own."""
-    with World() as world:
-        servers = Servers(world, net_ticktime=10)
-        code = PROGRAM.format(threads=threads, each=each, limit=LIMIT)
-        running = [servers.program(code) for _ in range(programs)]
-        try:
-            for program in running:
-                assert program.stdout.readline() == "ready\n"
-            for program in running:
-                program.stdin.write("\n")
-                program.stdin.flush()
-            tokens = []
-            for program in running:
-                out, error = program.communicate(timeout=LIMIT)
-                assert not error
-                tokens += [int(token) for token in out.split()]
-        finally:
-            for program in running:
-                program.kill()
-                program.communicate()
-        assert len(set(tokens)) == programs * threads * each
+    with running(servers, *[PROGRAM.format(threads=8, each=3, limit=LIMIT)] * 4) as programs:
+        for program in programs:
+            tell(program)
+        tokens = [token for program in programs for token in hear(program).split()]
+        assert len(set(tokens)) == 4 * 8 * 3

@@ -13,12 +13,11 @@ import pytest
 
 from locks.errors import InvalidOption
 from locks.metrics.collecting import Metrics
-from tests.cluster.commands import locks as command
-from tests.cluster.commands import running
 from tests.cluster.conftest import Certify
 from tests.cluster.harness import COOKIE, ROOT, World
 from tests.cluster.nodes import A, B, Nodes, peer, until_connected, until_members
-from tests.cluster.servers import LIMIT, NAMES, Servers
+from tests.cluster.servers import LIMIT, NAMES, Servers, running
+from tests.cluster.servers import locks as command
 from tests.cluster.test_rolling_restart import PROGRAM, standing
 from tests.helpers import eventually
 

@@ -66,7 +66,7 @@ def test_one_wait_too_many_is_refused_and_free_locks_are_not(nodes: Nodes) -> No
     error = refusal(waiters[2].ask(("x", 2), [A]))
     assert (error.what, error.limit, error.present) == ("waits", 2, 2)
     assert (
-        "Wait for some first, or start a@127.0.0.1 with a higher limit (--limits waits=...)"
+        "Wait for some first, or start a@127.0.0.1 with a higher limit (LOCKS_LIMITS=waits=...)"
         in str(error)
     )
     for number in range(5):

@@ -23,7 +23,7 @@ from locks.otp.admission.credentials import Credentials, check_user, credentials
 from locks.otp.admission.strangers import Refused
 from locks.program.folder import Folder, check_owner, folder_of
 from locks.program.local import LocalServer, environment_of_server, python, servers_by_word
-from tests.cluster.machine import LIMIT, Machine, all_hear, hear, is_there, tell
+from tests.cluster.servers import LIMIT, Machine, hear, is_there, tell
 from tests.helpers import eventually
 from tests.warm import run_program
 
@@ -86,12 +86,12 @@ def at_the_same_moment(machine: Machine, rounds: int) -> None:
     """In each round 8 processes come at the same moment, and nothing is there."""
     place = machine.runtime
     programs = [machine.program(SEVERAL, place) for _ in range(8)]
-    all_hear(programs)
+    [hear(program) for program in programs]
     for number in range(rounds):
         domain = f"d{number}"
         for program in programs:
             tell(program, domain)
-        tokens = list(map(int, all_hear(programs)))
+        tokens = list(map(int, [hear(program) for program in programs]))
         assert len(set(tokens)) == 8
         assert machine.log(domain).count("listens") == 1, machine.log(domain)
     for program in programs:

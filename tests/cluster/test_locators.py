@@ -155,7 +155,7 @@ def test_other_greenlets_run_while_a_locator_is_asked() -> None:
 def test_servers_by_the_port_mapper(monkeypatch: pytest.MonkeyPatch) -> None:
     """Servers without ports register, and are found there; also one that comes back at another port."""
     names = [f"{letter}@127.0.0.1" for letter in "abc"]
-    given = ["--epmd", f"--servers={','.join(names)}"]
+    given = [f"--servers={','.join(names)}"]
     with port_mapper() as mapper, World() as world:
         monkeypatch.setenv("ERL_EPMD_PORT", str(mapper))
         monkeypatch.setenv("LOCKS_EPMD", "yes")

@@ -60,7 +60,11 @@ def unread(cookie: Path, *options: str) -> Iterator[tuple[int, str, subprocess.P
     given = ["--listen=127.0.0.1:0", f"--cookie-file={cookie}", *options]
     with full_pipe() as (read, write):
         server = subprocess.Popen(
-            [*command, *given], cwd=ROOT, stdout=subprocess.PIPE, stderr=write, text=True
+            [*command, *given],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=write,
+            text=True,
         )
         assert server.stdout is not None
         try:
@@ -82,10 +86,12 @@ def run(cookie: Path, address: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_log_that_nobody_reads_delays_no_lock(world: World) -> None:
+def test_a_log_that_nobody_reads_delays_no_lock(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Programs get their locks, and the server ends when it is told to."""
-    options = ("--log-level=INFO", "--log-waits-longer-than=0.01")
-    with unread(world.cookie_file, *options) as (_, address, server):
+    monkeypatch.setenv("LOCKS_LOG_WAITS_LONGER_THAN", "0.01")
+    with unread(world.cookie_file, "--log-level=INFO") as (_, address, server):
         for _ in range(3):
             run(world.cookie_file, address)
         server.terminate()

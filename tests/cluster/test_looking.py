@@ -5,14 +5,9 @@ from __future__ import annotations
 import json
 import re
 import signal
-from collections.abc import Iterator
 from typing import Any
 
-import pytest
-
-from tests.cluster.commands import locks, running
-from tests.cluster.harness import World
-from tests.cluster.servers import LIMIT, NAMES, Servers
+from tests.cluster.servers import LIMIT, NAMES, Servers, locks, running
 from tests.helpers import eventually, run_script
 
 CANDIDATE = """
@@ -47,13 +42,6 @@ print("ready", flush=True)
 sys.stdin.readline()
 """
 LEADS = "while election.leadership is None: __import__('time').sleep(0.01)"
-
-
-@pytest.fixture(scope="module")
-def processes() -> Iterator[Servers]:
-    """The lock servers; silence alone ends no connection here."""
-    with World() as world:
-        yield Servers(world, net_ticktime=60)
 
 
 def told(servers: Servers, *arguments: str, silent: int = 0) -> dict[str, Any]:

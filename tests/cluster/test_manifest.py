@@ -117,7 +117,7 @@ def test_pods_of_the_manifest(secrets: Path, monkeypatch: pytest.MonkeyPatch) ->
             with monkeypatch.context() as patch:
                 for variable, value in pods[number].env.items():
                     patch.setenv(variable, value)
-                servers.append(Server(name, []))
+                servers.append(Server(name, [], 0, {}))
             world.processes.append(servers[-1])
 
         start(0)

@@ -10,25 +10,15 @@ import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.cluster.commands import locks
-from tests.cluster.harness import World
-from tests.cluster.servers import LIMIT, NAMES, Servers
+from tests.cluster.servers import LIMIT, NAMES, Servers, hear, locks, tell
 from tests.cluster.test_run import READY, begin, python, run
 from tests.helpers import SEED, eventually
 from tests.warm import run_program
-
-
-@pytest.fixture
-def servers() -> Iterator[Servers]:
-    """Three lock servers."""
-    with World() as world:
-        yield Servers(world)
 
 
 def remember(servers: Servers) -> bool:
@@ -190,9 +180,8 @@ def test_each_server_is_restarted_in_turn_while_somebody_works(servers: Servers)
     assert program.stdout.readline() == "begins\n"
 
     def has_noted_all() -> bool:
-        program.stdin.write("\n")
-        program.stdin.flush()
-        return program.stdout.readline() == "True\n"
+        tell(program)
+        return hear(program) == "True"
 
     for index in (0, 1, 2, 0):
         eventually(has_noted_all, limit=LIMIT)
@@ -275,9 +264,8 @@ def storm(servers: Servers, book: Path, starts: int, seed: int) -> Counter[str]:
     program = servers.program(STARTER, arguments=[str(book)])
     pids: list[int] = []
     for number in range(starts):
-        program.stdin.write(f"{number} {rng.randrange(1 << 30)}\n")
-        program.stdin.flush()
-        pids.append(int(program.stdout.readline()))
+        tell(program, f"{number} {rng.randrange(1 << 30)}")
+        pids.append(int(hear(program)))
         time.sleep(rng.random() * 0.1)
         if rng.random() < 0.2:
             victim = rng.choice(pids[-8:])

@@ -23,10 +23,9 @@ from jsonschema import ValidationError
 from locks.__main__ import COMMANDS
 from locks.cli.parser import Parser
 from locks_leader.command import COMMANDS as ELECTIONS
-from tests.cluster.commands import SCHEMA, locks, process, running, validator
 from tests.cluster.harness import ROOT, World
 from tests.cluster.pages import RING
-from tests.cluster.servers import LIMIT, NAMES, Servers
+from tests.cluster.servers import LIMIT, NAMES, SCHEMA, Servers, locks, process, running, validator
 from tests.helpers import eventually
 from tests.warm import Program
 
@@ -92,13 +91,6 @@ def night(servers: Servers) -> Iterator[list[Program]]:
             at = len(programs) - 1
             eventually(lambda at=at: sum(row["state"] == "waiting" for row in ps(servers)) == at)
         yield programs
-
-
-@pytest.fixture(scope="module")
-def processes() -> Iterator[Servers]:
-    """The lock servers."""
-    with World() as world:
-        yield Servers(world)
 
 
 def transcript(servers: Servers) -> str:

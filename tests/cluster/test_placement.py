@@ -11,9 +11,8 @@ import pytest
 from benchmarks.placed import ids_apart
 from locks.node.peers.agreement import Agreement
 from locks.node.ports import Servers as Known
-from tests.cluster.commands import locks, running
 from tests.cluster.harness import World
-from tests.cluster.servers import LIMIT, Servers
+from tests.cluster.servers import LIMIT, Servers, locks, running
 from tests.cluster.test_run import run
 from tests.helpers import eventually
 

@@ -13,8 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.harness import World
-from tests.cluster.machine import Machine
 from tests.cluster.managed import (
     EXAMPLES,
     Managed,
@@ -26,7 +24,7 @@ from tests.cluster.managed import (
     run,
     web,
 )
-from tests.cluster.servers import LIMIT, Servers
+from tests.cluster.servers import LIMIT, Machine, Servers
 from tests.helpers import eventually
 from tests.warm import run_program
 
@@ -56,13 +54,6 @@ from web import app
 {HOLD}
 app.post("/hold")(hold_it)
 """
-
-
-@pytest.fixture(scope="module")
-def processes() -> Iterator[Servers]:
-    """The lock servers."""
-    with World() as world:
-        yield Servers(world)
 
 
 # --- The recipes ----------------------------------------------------------------------------------------

@@ -14,14 +14,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
-from tests.cluster.commands import running
 from tests.cluster.conftest import Certify
 from tests.cluster.harness import World
-from tests.cluster.servers import NAMES, Servers
+from tests.cluster.servers import NAMES, Servers, running
 from tests.helpers import LIMIT, eventually, free_port
 
 pytestmark = pytest.mark.skipif(
@@ -207,8 +206,7 @@ class Site:
         self.targets: list[str] = []
         self._certify = certify
         self.three = Metered(world, NAMES, self.targets)
-        limits = ("--limits", "waits=1")
-        self.other = Metered(world, ["other@127.0.0.1"], self.targets, limits)
+        self.other = Narrow(world, ["other@127.0.0.1"], self.targets)
         tls = certify("soon", "127.0.0.1", days=3)
         options = ["--tls", *map(str, (tls.certificate, tls.key, tls.ca))]
         self.dated = Metered(world, ["dated@127.0.0.1"], self.targets, options)
@@ -297,6 +295,12 @@ class Metered(Servers):
     def options(self, name: str) -> list[str]:
         """Where its metrics are."""
         return [f"--metrics={self._metrics[name]}"]
+
+
+class Narrow(Metered):
+    """The same, where each program may have one wait."""
+
+    settings: ClassVar = {"LOCKS_LIMITS": "waits=1"}
 
 
 PLANTED: dict[str, tuple[str, ...]] = {

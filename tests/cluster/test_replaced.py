@@ -9,13 +9,12 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.commands import locks
 from tests.cluster.harness import World
-from tests.cluster.servers import LIMIT, NAMES, Servers
+from tests.cluster.servers import LIMIT, NAMES, Servers, locks
 from tests.cluster.test_once import remember
 from tests.cluster.test_run import run
 from tests.cluster.test_servers import STAYS
-from tests.helpers import eventually
+from tests.helpers import eventually, free_port
 
 A, B, C = NAMES
 
@@ -110,3 +109,24 @@ def test_a_replaced_server_does_not_count_before_the_others_have_told_it(
         assert run(servers, "--once", "job", "--", "echo", "never")[:2] == (122, "")
     else:
         assert restart(servers, C)[2] == [A, B]  # a majority has lost its memory at one time
+
+
+@pytest.mark.slow
+def test_more_servers_after_all_have_ended(tmp_path: Path) -> None:
+    """With their state files, the servers remember what is done when they are started with a longer list. A program with the old list is refused."""
+    with World() as world:
+        servers = Machines(world, tmp_path, keeping=True)
+        eventually(lambda: remember(servers), limit=LIMIT)
+        assert run(servers, "--once", "job", "--", "true")[0] == 0
+        before = list(servers.addresses)
+        for server in servers.processes:
+            server.process.terminate()
+            assert server.process.wait(LIMIT) == 0
+        servers.addresses += [f"{name}@127.0.0.1:{free_port()}" for name in "de"]
+        servers.machines |= dict.fromkeys(("d@127.0.0.1", "e@127.0.0.1"), 0)
+        servers.processes = [servers._start(address) for address in servers.addresses]
+        assert all(server.address for server in servers.processes)
+        eventually(lambda: remember(servers), limit=LIMIT)
+        assert run(servers, "--once", "job", "--", "echo", "never")[:2] == (122, "")
+        said = servers.run("import locks; locks.Lock(('x',)).acquire(timeout=1)", before)
+        assert "Start all programs with the same" in said

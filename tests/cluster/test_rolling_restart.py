@@ -13,9 +13,8 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.commands import locks, running
 from tests.cluster.harness import World
-from tests.cluster.servers import LIMIT, NAMES, Servers
+from tests.cluster.servers import LIMIT, NAMES, Servers, locks, running
 from tests.helpers import eventually
 
 PROGRAM = """

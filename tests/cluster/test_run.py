@@ -12,18 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.commands import locks
 from tests.cluster.harness import World
-from tests.cluster.servers import LIMIT, Servers
+from tests.cluster.servers import LIMIT, Servers, locks
 from tests.helpers import eventually
 from tests.warm import Program
-
-
-@pytest.fixture(scope="module")
-def processes() -> Iterator[Servers]:
-    """The lock servers."""
-    with World() as world:
-        yield Servers(world)
 
 
 def begin(servers: Servers, *arguments: str, **environment: str) -> Program:

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.cluster.harness import World
-from tests.cluster.servers import LIMIT, Servers
+from tests.cluster.servers import LIMIT, Servers, hear, tell
 from tests.warm import Program
 
 HOLDER = """
@@ -44,13 +43,6 @@ except locks.errors.ConflictingRequest as error:
 Start = Callable[[str], Program]
 
 
-@pytest.fixture(scope="module")
-def processes() -> Iterator[Servers]:
-    """The lock servers."""
-    with World() as world:
-        yield Servers(world)
-
-
 @pytest.fixture
 def start(processes: Servers) -> Iterator[Start]:
     """Start a program; all of them are killed at the end."""
@@ -66,43 +58,29 @@ def start(processes: Servers) -> Iterator[Start]:
         program.communicate(timeout=LIMIT)
 
 
-def line(program: Program) -> str:
-    """What a program says next."""
-    said = program.stdout.readline().strip()
-    if not said and program.wait(LIMIT):
-        pytest.fail(program.stderr.read())
-    return said
-
-
-def go_on(program: Program) -> None:
-    """Let a program go on."""
-    program.stdin.write("\n")
-    program.stdin.flush()
-
-
 @pytest.mark.parametrize("more", ["", ", nodes=['a@127.0.0.1']"], ids=["all servers", "one"])
 def test_the_unit_of_a_killed_holder_is_free(start: Start, more: str) -> None:
     """The next in line has it, with a larger token of the same unit; who names another number is refused."""
     holders = [start(HOLDER.format(more=more)) for _ in range(2)]
-    had = dict(tuple(map(int, line(holder).split())) for holder in holders)
+    had = dict(tuple(map(int, hear(holder).split())) for holder in holders)
     assert sorted(had) == [0, 1]
     refused = start(OTHER)
-    assert "with 2 units" in line(refused)
+    assert "with 2 units" in hear(refused)
     waiting = start(HOLDER.format(more=more))
     holders[0].kill()
-    unit, token = map(int, line(waiting).split())
+    unit, token = map(int, hear(waiting).split())
     assert token > had[unit]
-    go_on(holders[1])
+    tell(holders[1])
     assert holders[1].wait(LIMIT) == 0
 
 
 def test_a_knot_of_three_programs(start: Start) -> None:
     """Two have the units and want x; the third has x and wants a unit: one of them is aborted."""
     programs = [start(KNOT.format(order=order)) for order in ("pool, x", "pool, x", "x, pool")]
-    assert [line(program) for program in programs] == ["first"] * 3
+    assert [hear(program) for program in programs] == ["first"] * 3
     for program in programs:
-        go_on(program)
-    aborted, *others = sorted(line(program) for program in programs)
+        tell(program)
+    aborted, *others = sorted(hear(program) for program in programs)
     assert others == ["done", "done"]
     assert aborted.startswith("aborted")
     assert "a unit of knot*2" in aborted  # and no circle of x alone: it has x by a majority

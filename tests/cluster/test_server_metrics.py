@@ -10,9 +10,8 @@ from urllib.request import urlopen
 
 import pytest
 
-from tests.cluster.commands import running
 from tests.cluster.harness import World
-from tests.cluster.servers import LIMIT, Servers
+from tests.cluster.servers import LIMIT, Servers, running
 from tests.helpers import eventually, free_port
 
 prometheus = pytest.importorskip("prometheus_client.parser")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -37,13 +36,6 @@ try:
 except locks.LocksError as error:
     print(type(error).__name__, error)
 """
-
-
-@pytest.fixture(scope="module")
-def processes() -> Iterator[Servers]:
-    """The lock servers."""
-    with World() as world:
-        yield Servers(world)
 
 
 def once(call: str = "write_lock", more: str = "", timeout: float = 60) -> str:
@@ -261,11 +253,20 @@ def test_what_is_said_of_servers_is_checked(names: object) -> None:
     good = pack_servers(THREE)
     assert unpack_servers(good) == THREE
     with pytest.raises(BadMessage):
-        unpack_servers((*good[:2], names, good[3]))
+        unpack_servers((*good[:2], names, *good[3:]))
 
 
 @pytest.mark.parametrize("require", [None, "majority", 3, locks.values.Atom("most")])
 def test_what_is_said_of_how_many_is_checked(require: object) -> None:
     """One of the words of `Require`."""
     with pytest.raises(BadMessage):
-        unpack_servers((*pack_servers(THREE)[:3], require))
+        unpack_servers((*pack_servers(THREE)[:3], require, 0))
+
+
+@pytest.mark.parametrize("copies", [None, -1, 3, "1", True, 1.0])
+def test_what_is_said_of_copies_is_checked(copies: object) -> None:
+    """Fewer than there are servers, or 0."""
+    good = pack_servers(THREE)
+    assert unpack_servers((*good[:4], 2)) == THREE._replace(copies=2)
+    with pytest.raises(BadMessage):
+        unpack_servers((*good[:4], copies))

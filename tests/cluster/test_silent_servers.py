@@ -12,10 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.commands import process
 from tests.cluster.harness import World
-from tests.cluster.servers import LIMIT, NAMES, Servers
-from tests.warm import Program
+from tests.cluster.servers import LIMIT, NAMES, Servers, hear, process, running, tell
 
 NET_TICKTIME = 10 * LIMIT
 
@@ -132,9 +130,9 @@ def servers() -> Iterator[Servers]:
 
 
 @contextmanager
-def stopped(servers: Servers, index: int) -> Iterator[None]:
-    """While a server is stopped; at the end it still is, and goes on."""
-    server = servers.processes[index]
+def stopped(servers: Servers) -> Iterator[None]:
+    """While the first server is stopped; at the end it still is, and goes on."""
+    server = servers.processes[0]
     server.stop()
     try:
         yield
@@ -144,97 +142,58 @@ def stopped(servers: Servers, index: int) -> Iterator[None]:
         server.go_on()
 
 
-def say(program: Program) -> None:
-    """Let it go on."""
-    program.stdin.write("\n")
-    program.stdin.flush()
-
-
-def hear(program: Program) -> str:
-    """The next line that it prints."""
-    line = program.stdout.readline().strip()
-    assert line or program.poll() is None, program.communicate()
-    return line
-
-
-@contextmanager
-def running(programs: list[Program]) -> Iterator[None]:
-    """Programs that are ready, and are killed at the end."""
-    try:
-        for program in programs:
-            assert hear(program) == "ready", program.communicate()
-        yield
-    finally:
-        for program in programs:
-            program.kill()
-            program.communicate()
-
-
 @pytest.fixture(autouse=True)
 def patient_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Programs, too, take a server that is silent for lost only when all is over."""
     monkeypatch.setenv("LOCKS_NET_TICKTIME", str(NET_TICKTIME))
 
 
-each = pytest.mark.parametrize("index", range(3))
-first = pytest.mark.parametrize(
-    "index", [0, *(pytest.param(index, marks=pytest.mark.explore) for index in (1, 2))]
-)
-
-
 @pytest.mark.slow
-@each
-def test_nobody_waits_for_a_server_that_is_stopped(servers: Servers, index: int) -> None:
+def test_nobody_waits_for_a_server_that_is_stopped(servers: Servers) -> None:
     """Each of these is the first that a program does after a server was stopped; a fresh program, too."""
-    programs = {
-        what: servers.program(BEGIN + code + END, arguments=[NAMES[index]])
-        for what, code in WORK.items()
-    }
-    with running(list(programs.values())), stopped(servers, index):
-        for program in programs.values():
-            say(program)
-        for what, program in programs.items():
-            assert hear(program) == "done", (what, program.communicate())
+    codes = [BEGIN + code + END for code in WORK.values()]
+    with running(servers, *codes, arguments=NAMES[:1]) as programs, stopped(servers):
+        for program in programs:
+            tell(program)
+        for what, program in zip(WORK, programs, strict=True):
+            assert hear(program) == "done", what
         assert servers.run(FRESH) == "done\n"
 
 
-@each
-def test_a_lock_is_handed_on_while_a_server_is_stopped(servers: Servers, index: int) -> None:
+def test_a_lock_is_handed_on_while_a_server_is_stopped(servers: Servers) -> None:
     """Also to a program that waited for it before, and has asked nobody for anything since."""
-    holder, waiter = programs = [servers.program(WAITS) for _ in range(2)]
-    with running(programs):
-        say(holder)
+    with running(servers, WAITS, WAITS) as (holder, waiter):
+        tell(holder)
         assert hear(holder) == "has it"
-        say(waiter)
+        tell(waiter)
         waits = "import locks\nwhile not locks.queue(('handed on',)).waiting: pass"
         assert servers.run(waits) == ""
-        with stopped(servers, index):
-            say(holder)
+        with stopped(servers):
+            tell(holder)
             assert hear(holder) == "done"
             assert hear(waiter) == "has it"
-            say(waiter)
+            tell(waiter)
             assert hear(waiter) == "done"
 
 
-@first
-def test_an_election_does_without_a_server_that_is_stopped(servers: Servers, index: int) -> None:
+def test_an_election_does_without_a_server_that_is_stopped(servers: Servers) -> None:
     """One of the candidates leads, and the next one when that is killed; the others follow."""
-    programs = [servers.program(CANDIDATE) for _ in range(3)]
-    with running(list(programs)), stopped(servers, index):
+    with running(servers, *[CANDIDATE] * 3) as programs, stopped(servers):
         for program in programs:
-            say(program)
+            tell(program)
         roles = [hear(program) for program in programs]
         assert sorted(roles) == ["following", "following", "leader"]
-        programs.pop(roles.index("leader")).kill()
-        assert sorted(hear(program) for program in programs) == ["following", "leader"]
+        leader = programs[roles.index("leader")]
+        leader.kill()
+        others = [program for program in programs if program is not leader]
+        assert sorted(hear(program) for program in others) == ["following", "leader"]
 
 
 @pytest.mark.slow
-@first
-def test_commands_name_the_server_that_is_stopped(servers: Servers, index: int) -> None:
+def test_commands_name_the_server_that_is_stopped(servers: Servers) -> None:
     """They say what the others know, and who has not answered."""
-    with stopped(servers, index):
+    with stopped(servers):
         for words in (["status"], ["ps"], ["graph"], ["deadlocks"], ["leaders"], ["groups"]):
             done = process(servers, *words, "--timeout", str(NET_TICKTIME))
             assert done.status == 0, (words, done.error)
-            assert NAMES[index] in done.error + done.out, words
+            assert NAMES[0] in done.error + done.out, words

@@ -19,9 +19,9 @@ from locks.errors import InvalidOption
 from locks.node.marks import memory_of
 from locks.node.state import TABLES, State
 from locks.shapes import once as shapes
-from tests.cluster.commands import locks as command
 from tests.cluster.harness import COOKIE, World
 from tests.cluster.servers import LIMIT, Servers
+from tests.cluster.servers import locks as command
 from tests.cluster.test_once import remember
 from tests.cluster.test_run import run
 from tests.helpers import EXPLORE, SEED, eventually, free_port

@@ -17,9 +17,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.cluster.commands import running
-from tests.cluster.harness import World
-from tests.cluster.servers import LIMIT, Servers
+from tests.cluster.servers import LIMIT, Servers, running
 
 SLEEPER = """
 import sys, locks
@@ -39,13 +37,6 @@ while election.leadership is None: time.sleep(0.01)
 print("ready", flush=True)
 sys.stdin.readline()
 """
-
-
-@pytest.fixture(scope="module")
-def processes() -> Iterator[Servers]:
-    """The lock servers."""
-    with World() as world:
-        yield Servers(world)
 
 
 class Terminal:

@@ -19,19 +19,11 @@ from locks.web.lookout import Lookout
 from locks.web.rules import Rules
 from tests.cluster.harness import World
 from tests.cluster.pages import HOLDER, RING, Reader, Web, web
-from tests.cluster.servers import LIMIT, NAMES, Servers
-from tests.cluster.test_operator import locks, running
+from tests.cluster.servers import LIMIT, NAMES, Servers, locks, running
 from tests.helpers import eventually
 from tests.warm import Program
 
 MINE = ("accounts", "ann")
-
-
-@pytest.fixture(scope="module")
-def processes() -> Iterator[Servers]:
-    """A lock server: what several of them say together, explore tests look at, and those of commands."""
-    with World() as world:
-        yield Servers(world, NAMES[:1])
 
 
 @pytest.fixture(scope="module")

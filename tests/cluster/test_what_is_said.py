@@ -6,28 +6,19 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from locks.cli.printing import IN_OPTIONS
-from tests.cluster.commands import process
-from tests.cluster.harness import ROOT, World
-from tests.cluster.servers import NAMES, Servers
+from tests.cluster.harness import ROOT
+from tests.cluster.servers import NAMES, Servers, process
 from tests.cluster.test_servers import HOLDER, once
 from tests.helpers import free_port
 from tests.warm import run_program
 
 A, B, C = NAMES
 ALL = ", ".join(NAMES)
-
-
-@pytest.fixture(scope="module")
-def processes() -> Iterator[Servers]:
-    """The lock servers."""
-    with World() as world:
-        yield Servers(world, net_ticktime=15)  # the first one of a name has time for a sign of life
 
 
 def said(text: str) -> str:

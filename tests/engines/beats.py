@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.cluster.machine import Machine
 from tests.cluster.managed import Managed, managed
+from tests.cluster.servers import Machine
 from tests.engines.programs import Program
 from tests.helpers import eventually
 

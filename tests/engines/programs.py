@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Callable
 from typing import Any
 
-from tests.cluster.machine import hear, tell
+from tests.cluster.servers import hear, tell
 
 __all__ = ["Coordinator", "Program"]
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.machine import Machine
 from tests.cluster.managed import web
+from tests.cluster.servers import Machine
 from tests.engines.programs import Program
 from tests.helpers import LIMIT, eventually
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import locks
-from tests.cluster.machine import Machine
+from tests.cluster.servers import Machine
 from tests.engines.beats import Beats
 from tests.helpers import SEED, eventually
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.machine import Machine
 from tests.cluster.managed import Managed
+from tests.cluster.servers import Machine
 from tests.helpers import eventually
 
 pytest.importorskip("django", reason="Django is not installed: pip install pykka-locks[django]")

@@ -16,8 +16,7 @@ import pytest
 from locks.core.facts import RequestFact
 from locks.model import AgentId, RequestRecord
 from tests.cluster.harness import World
-from tests.cluster.machine import Machine
-from tests.cluster.servers import NAMES, Servers
+from tests.cluster.servers import NAMES, Machine, Servers
 from tests.cluster.test_rolling_restart import restartable
 from tests.engines.programs import Coordinator
 from tests.helpers import eventually

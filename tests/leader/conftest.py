@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.cluster.conftest import nodes, pytest_pyfunc_call, world
+from tests.cluster.conftest import nodes, pytest_pyfunc_call, servers, world
 from tests.cluster.harness import World
 from tests.leader.harness import Cluster
 
-__all__ = ["cluster", "nodes", "pytest_pyfunc_call", "world"]
+__all__ = ["cluster", "nodes", "pytest_pyfunc_call", "servers", "world"]
 
 
 @pytest.fixture(scope="session")

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.cluster.harness import World
 from tests.cluster.servers import LIMIT, Servers
 from tests.helpers import eventually
 from tests.warm import Program
@@ -20,13 +18,6 @@ book = open(sys.argv[1], "a", buffering=1)
 book.write(f"{os.getppid()} {os.getpid()} {os.environ['LOCKS_TERM']}\\n")
 time.sleep(600)
 """
-
-
-@pytest.fixture
-def servers() -> Iterator[Servers]:
-    """The lock servers."""
-    with World() as world:
-        yield Servers(world)
 
 
 def begin(servers: Servers, *arguments: str) -> Program:

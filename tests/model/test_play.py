@@ -138,33 +138,6 @@ def test_a_situation_is_a_command_and_a_command_a_situation(situation: Situation
     assert respond({"what": "open", "text": f"python -m {command}"})["clients"] == played.clients
 
 
-@pytest.mark.parametrize(
-    ("request_", "message"),
-    [
-        ({"what": "nonsense"}, "what 'nonsense' is none of list, look"),
-        ({"what": "look"}, "situation must be an object"),
-        ({"what": "look", "situation": {"clients": "write a"}}, "clients must be a list of texts"),
-        ({"what": "look", "situation": {"color": "red"}}, "a situation has no 'color'"),
-        ({"what": "look", "situation": {"kind": "chess"}}, "kind 'chess' is none of ours"),
-        ({"what": "look", "situation": {"clients": []}}, "nobody wants anything"),
-        ({"what": "look", "situation": {"clients": ["wrote a"]}}, "step 'wrote a' can't be read"),
-        ({"what": "look", "situation": {"clients": ["write a"] * 13}}, "too many to look at"),
-        ({"what": "look", "situation": {"kind": "elections", "rule": "x"}}, "there is no rule 'x'"),
-        ({"what": "look", "situation": {"kind": "original", "clients": ["write a"], "options": "x"}}, "there is no option 'x'"),
-        ({"what": "look", "situation": {"kind": "original", "clients": ["unlock a"]}}, "nothing that the original knows"),
-        ({"what": "look", "situation": {"clients": ["write a"], "moves": ["next"] * 6_000}}, "6,000 moves are too many"),
-        ({"what": "alike", "kind": "elections", "situation": {"clients": ["write a"]}}, "ours can't be compared with 'elections'"),
-        ({"what": "open", "text": "rm -rf x"}, "not a command that replays a case"),
-        ({"what": "open", "text": "locks sim replay --nodes 2"}, "can't be opened: the following arguments are required: --client"),
-        ({"what": "open", "text": "locks sim replay --client 'write a"}, "can't be opened: No closing quotation"),
-    ],
-)  # fmt: skip
-def test_requests_that_are_wrong(request_: dict[str, Any], message: str) -> None:
-    """Each error says what is wrong."""
-    with pytest.raises(InvalidOption, match=message):
-        respond(request_)
-
-
 def test_elections_are_played_likewise() -> None:
     """A leader is elected, is called, its node crashes, and its successor has what it was told."""
     situation = SITUATIONS[-1]

@@ -128,32 +128,6 @@ def test_a_ring_of_three_by_the_keyboard_alone(address: str, browser: Browser) -
 
 @pytest.mark.slow
 @needs_browser
-def test_a_client_is_told_what_to_do_and_a_branch_is_tried(address: str, browser: Browser) -> None:
-    """A step that is typed is taken; what if: two boards differ; a failing command is opened; a wrong step is explained."""
-    open_page(browser, address)
-    form = "document.querySelector('.clients tr:nth-child(2) form')"
-    browser.run(f"{form}.querySelector('input').value = 'read z/1'; {form}.requestSubmit()")
-    browser.wait_for(".said", "Client 1 asks to read z/1.")
-    browser.run(f"{form}.querySelector('input').value = 'dance'; {form}.requestSubmit()")
-    browser.wait_for("#notice", "step 'dance' can't be read")
-    browser.press("w")
-    browser.wait("document.querySelectorAll('.board').length === 2")
-    browser.run("document.querySelector('.board:nth-child(2) [data-move=d2]').click()")
-    browser.wait_for(".board:nth-child(2) .said", "Client 2 dies")
-    assert "Client 2 dies" not in browser.text(".board:nth-child(1) .said")
-    command = 'locks sim replay --client "write a" --client "write a" --schedule "2 1"'
-    browser.run("document.querySelector('#open').click()")
-    browser.run(f"document.querySelector('#o-text').value = {json.dumps(command)}")
-    browser.run("document.querySelector('#o-go').click()")
-    browser.wait_for(".board", "0 of 2")
-    browser.press("End")
-    browser.wait_for(".said", "Client 1 asks for a.")
-    browser.errors[:] = [each for each in browser.errors if "400 (Bad Request)" not in each]
-    assert not browser.errors
-
-
-@pytest.mark.slow
-@needs_browser
 def test_an_exercise_is_answered(address: str, browser: Browser) -> None:
     """From its link: a wrong answer, a right one, by the keyboard; another one of the list, answered by its moves."""
     open_page(browser, f"{address}#exercise=1")

@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.cluster.machine import Machine
 from tests.cluster.managed import Managed, managed, post
+from tests.cluster.servers import Machine
 from tests.engines.programs import Program
 from tests.helpers import eventually, free_port
 from tests.programs.counters.counting import ROUNDS, WORKERS

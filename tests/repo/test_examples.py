@@ -8,16 +8,13 @@ import os
 import queue
 import re
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
-import locks
 import locks_leader
-from tests.helpers import eventually
 from tests.warm import run_program
 
 ROOT = Path(__file__).parents[2]
@@ -108,13 +105,6 @@ def load(name: str) -> ModuleType:
     return module
 
 
-@pytest.fixture
-def node() -> Iterator[locks.node.Node]:
-    """This program's node, with a cookie: it can have named actors."""
-    yield locks.start("examples@127.0.0.1", cookie="cookie-of-the-examples")
-    locks.stop()
-
-
 def test_gdict_survives_its_leader_and_a_split(outputs: dict[str, str]) -> None:
     """Nothing written is lost with the leader; after a split all have what both parts wrote."""
     copies = [json.loads(line) for line in re.findall(r" has ({.*)", output(outputs, "gdict.py"))]
@@ -129,45 +119,6 @@ def test_gdict_survives_its_leader_and_a_split(outputs: dict[str, str]) -> None:
     assert all(copy == whole[0] for copy in whole)
     assert whole[0] | {"greeting": ""} == {**one, **other, "greeting": ""}
     assert whole[0]["greeting"] in ("good day", "good night")
-
-
-def test_gdict_has_the_operations_of_the_original(node: locks.node.Node) -> None:
-    """Each operation does what the original's does; one that fails changes nothing."""
-    gdict = load("gdict")
-    shared, other = gdict.GDict(), gdict.GDict()
-    shared.store("a", 1)
-    shared.store("b", 2)
-    other.erase("b")
-    other.erase("never there")
-    other.append("list", 1)
-    other.append_list("list", [2, 3])
-    other.update("a", "multiply", 10)
-    other.update_or_store("a", 0, "add", 5)
-    other.update_or_store("new", 7, "add", 5)
-    other.update_counter("count", 2)
-    other.update_counter("count", -5)
-    expected = {"a": 15, "list": [1, 2, 3], "new": 7, "count": -3}
-    assert other.to_dict() == expected
-    eventually(lambda: shared.to_dict() == expected)
-    with pytest.raises((KeyError, locks.node.RemoteError)):
-        shared.update("absent", "add", 1)
-    with pytest.raises((KeyError, locks.node.RemoteError)):
-        shared.update("a", "unknown", 1)
-    with pytest.raises((TypeError, locks.node.RemoteError)):
-        shared.update_counter("list", 1)
-    assert shared.to_dict() == other.to_dict() == expected
-
-    assert shared.fetch("a") == 15
-    with pytest.raises(KeyError):
-        shared.fetch("b")
-    assert shared.find("b") is None
-    assert shared.find("b", "none") == "none"
-    assert (shared.is_key("a"), shared.is_key("b")) == (True, False)
-    assert sorted(shared.fetch_keys()) == sorted(expected)
-    assert dict(shared.to_list()) == expected
-    assert shared.filter(lambda key, value: value == 7) == {"new": 7}
-    assert shared.map(lambda key, value: str(value))["count"] == "-3"
-    assert shared.fold(lambda key, value, total: total + len(key), 0) == len("alistnewcount")
 
 
 def test_gdict_brings_copies_together() -> None:
@@ -199,30 +150,6 @@ def test_workers_have_one_result_for_each_task(outputs: dict[str, str]) -> None:
     again = re.findall(r"had them in hand: (.*)", said)
     assert len(again) == 1
     assert len(re.findall(r"\d+", again[0])) <= 2
-
-
-def test_workers_reports_count_once(node: locks.node.Node) -> None:
-    """A report made twice counts once; one without the ticket of the assignment does not count."""
-    module = load("workers")
-    todo: Any = queue.SimpleQueue()
-    pool = locks_leader.start(module.Pool, node.name, todo, resource="pool")
-    locks_leader.leader_call(pool, ("add", {1: "one", 2: "two"}))
-    locks_leader.leader_call(pool, ("add", {1: "other"}))  # there is such a task already
-    task, what, ticket = todo.get(timeout=10)
-    assert (task, what) == (1, "one")
-
-    def report(name: str, ticket: Any, result: str) -> Any:
-        return locks_leader.leader_call(pool, ("done", task, name, ticket, result))
-
-    term, number = ticket
-    assert report(node.name, (term, number - 1), "late") == "too late"
-    assert report("other@127.0.0.1", ticket, "of another one") == "too late"
-    assert report(node.name, ticket, "right") == "recorded"
-    assert report(node.name, ticket, "right") == "known"
-    assert report(node.name, ticket, "changed") == "too late"
-    assert locks_leader.call(pool, "copy")[3] == {1: (node.name, "right")}
-    assert todo.get(timeout=10)[:2] == (2, "two")
-    assert todo.empty()
 
 
 def test_workers_successor_takes_the_newest_copy() -> None:

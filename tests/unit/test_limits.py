@@ -139,7 +139,7 @@ def test_a_refused_request_ends_its_wait_and_nothing_else() -> None:
     assert (error.node, error.what, error.limit, error.present) == (A, "requests", 10, 10)
     assert str(error) == (
         "could not get the write lock on db/1: this program has 10 locks and requests at a@x, which allows 10 for each "
-        "program. Release some first, or start a@x with a higher limit (--limits requests=...)"
+        "program. Release some first, or start a@x with a higher limit (LOCKS_LIMITS=requests=...)"
     )
     assert me.ended is None
     assert me.holds(OTHER)

@@ -33,7 +33,7 @@ def over_limit(wanted: str, node: str, what: str, limit: int, present: int) -> L
     name, way_out = _WAYS_OUT[what]
     return LimitExceeded(
         f"{wanted}: this program has {present:,} {name} at {node}, which allows {limit:,} for each program. "
-        f"{way_out} first, or start {node} with a higher limit (--limits {what}=...)",
+        f"{way_out} first, or start {node} with a higher limit (LOCKS_LIMITS={what}=...)",
         node=node,
         what=what,
         limit=limit,

@@ -119,8 +119,7 @@ class Audit:
             self._run_soon(self._write)
 
     def _run_soon(self, function: Callable[..., object], *args: object) -> None:
-        with suppress(RuntimeError):  # the node has stopped
-            self._executor.run_soon(function, *args)
+        self._executor.run_soon(function, *args)
 
     def _hold(self, entry: Entry, since: float) -> Hold:
         owner = entry.owner

@@ -11,6 +11,7 @@ The text about a wait is gathered in the turn, and logged after it, by the execu
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import islice
 from math import inf
 from operator import itemgetter
@@ -20,6 +21,7 @@ from locks.core.server.tree import Entry
 from locks.model import RIVALS, AgentId, LockId, Mode
 from locks.node.observing.elections import is_contest
 from locks.runtime.executor import Executor
+from locks.runtime.hub_life import Timer
 from locks.runtime.logs import Sparing, log_event
 from locks.words import is_held_up_id, show
 
@@ -70,7 +72,7 @@ class LongWaits:
         self._times = times = server.times
         self._told: dict[int, bool] = {}  # the numbers of long waits; whether each was logged
         self._sparing = Sparing(MOST_LINES)
-        self._timer: Any = None
+        self._timer: Timer | None = None
         times.long = limit
         times.look_by = -inf
         times.on_wait = self._begin
@@ -91,9 +93,7 @@ class LongWaits:
         self._run_soon(self._tell_end, self._wait_of(entry, seconds), granted, was_logged)
 
     def _run_soon(self, function: Callable[[Unpack[Ts]], object], *args: Unpack[Ts]) -> None:
-        try:
-            self._executor.run_soon(function, *args)
-        except RuntimeError:  # the node has stopped
+        if not self._executor.run_soon(function, *args):  # the node has stopped
             self._times.look_by = inf
 
     def _wait_of(self, entry: Entry, seconds: float) -> _Wait:
@@ -163,8 +163,7 @@ class LongWaits:
         """Look again after a while. The timer keeps no loop running."""
         if self._timer is not None:
             self._timer.close()
-        self._timer = self._executor.hub.loop.timer(pause, ref=False)
-        self._timer.start(self._run_soon, self._look)
+        self._timer = Timer(self._executor.hub, pause, partial(self._run_soon, self._look))
 
     def _look(self) -> None:
         server = self._server

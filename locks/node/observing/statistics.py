@@ -43,6 +43,10 @@ class Counters:
         self.leaders: dict[tuple[str, str], Leading] = {}  # by election and instance
         self.workers: dict[object, Callable[[], tuple[str, int, int, int]]] = {}
 
+    def take_back(self) -> None:
+        """The last transaction that ended was refused as it began: it is not counted."""
+        self.ended -= 1
+
     def leading(self, name: str, instance: str, leads: bool, term: int) -> None:
         """Note whether an instance of an election leads, and its term."""
         before = self.leaders.get((name, instance))

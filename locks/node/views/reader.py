@@ -9,7 +9,6 @@ they can be sent are combined.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -314,12 +313,11 @@ class ViewReader:
             self._cluster.node.turn.run(self._lose, reading.node, str(error))
             return
         executor = self._cluster.executor
-        with suppress(RuntimeError):  # the node has stopped
-            for listener, view in told:
-                if isinstance(listener, Listener):
-                    executor.run_soon(listener.tell, executor, view)
-                else:
-                    executor.run_soon(listener, view)
+        for listener, view in told:
+            if isinstance(listener, Listener):
+                executor.run_soon(listener.tell, executor, view)
+            else:
+                executor.run_soon(listener, view)
 
     def _lose(self, name: str, error: str) -> None:
         """Close the connection to a node whose pages are wrong, so that it starts again."""

@@ -22,10 +22,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from locks.otp.links.link import Link
 from locks.runtime.executor import Executor
+from locks.runtime.hub_life import Timer
 from locks.runtime.inline import Turn
 from locks.runtime.waiter import run_in_hub
 
@@ -237,7 +238,7 @@ class Silence:
         self._lasts = lasts
         self._suspects = Suspects()
         self._due: float | None = None  # when the next check is due
-        self._timer: Any = None
+        self._timer: Timer | None = None
         self.told: dict[Callable[[str], object], None] = {}
         """Other functions to call with a node that is silent now."""
 
@@ -271,12 +272,10 @@ class Silence:
     def _wait(self, pause: float | None) -> None:
         """Check again after a pause, if there is one; in the hub."""
         if self._timer is not None:
-            self._timer.stop()
             self._timer.close()
             self._timer = None
         if pause is not None:
-            self._timer = self._executor.hub.loop.timer(pause, ref=False)
-            self._timer.start(self._look_now)
+            self._timer = Timer(self._executor.hub, pause, self._look_now)
 
     def _look_now(self) -> None:
         self._wait(self._turn.run(self._look))
