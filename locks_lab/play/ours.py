@@ -100,7 +100,7 @@ class OurGame:
         """What a choice is, in a sentence, and its group."""
         match choice:
             case ("deliver", (sender, receiver)):
-                (_, _, message), *_ = self.world.links[sender, receiver]
+                (_, message), *_ = self.world.links[sender, receiver]
                 return (
                     f"{arrow(sender, receiver)}: {self._label(sender, receiver, message)}",
                     "message",
@@ -166,7 +166,7 @@ class OurGame:
             "nodes": [self._node(node) for node in world.names],
             "clients": [self._client(client) for client in world.clients],
             "flight": [
-                way_seen(sender, receiver, [self._label(sender, receiver, m) for _, _, m in queue])
+                way_seen(sender, receiver, [self._label(sender, receiver, m) for _, m in queue])
                 for (sender, receiver), queue in world.links.items()
             ],
             "waits": self._edges(world.edges()),
