@@ -57,56 +57,6 @@ if TYPE_CHECKING:
     from locks.shapes.semaphore import Semaphore
     from locks.transactions import Transaction, run_transaction, transaction
 
-if TYPE_CHECKING:  # the old names (`locks.form.moved`)
-    from locks.actors import Agent as Agent
-    from locks.actors import Down as Down
-    from locks.actors import GeventActor as GeventActor
-    from locks.actors import LockAgent as LockAgent
-    from locks.actors import LockServer as LockServer
-    from locks.actors import Monitor as Monitor
-    from locks.actors import kill as kill
-    from locks.actors import monitor as monitor
-    from locks.errors import BlocksEventLoop as BlocksEventLoop
-    from locks.errors import ConflictingRequest as ConflictingRequest
-    from locks.errors import InvalidLockId as InvalidLockId
-    from locks.errors import InvalidOption as InvalidOption
-    from locks.errors import NodeNotRunning as NodeNotRunning
-    from locks.errors import NotClient as NotClient
-    from locks.errors import NotHeld as NotHeld
-    from locks.errors import NotMarked as NotMarked
-    from locks.errors import OperatingError as OperatingError
-    from locks.errors import ReentrantCall as ReentrantCall
-    from locks.errors import TransactionBroken as TransactionBroken
-    from locks.errors import WaitsForItself as WaitsForItself
-    from locks.facts import NodeStatistics as NodeStatistics
-    from locks.facts import RequestFact as RequestFact
-    from locks.facts import break_transaction as break_transaction
-    from locks.facts import waits as waits
-    from locks.node import Node as Node
-    from locks.node import NodeDown as NodeDown
-    from locks.node import NodeUp as NodeUp
-    from locks.node import RemoteError as RemoteError
-    from locks.node import RemoteRef as RemoteRef
-    from locks.values import AgentId as AgentId
-    from locks.values import Atom as Atom
-    from locks.values import Contender as Contender
-    from locks.values import Deadlock as Deadlock
-    from locks.values import Edge as Edge
-    from locks.values import Key as Key
-    from locks.values import LockId as LockId
-    from locks.values import LockInfo as LockInfo
-    from locks.values import LockResult as LockResult
-    from locks.values import Mode as Mode
-    from locks.values import Notification as Notification
-    from locks.values import RequestRecord as RequestRecord
-    from locks.values import Require as Require
-    from locks.values import View as View
-    from locks.values import units as units
-
-    AgentEnded = errors.TransactionEnded
-    Wait = facts.WaitEdge
-    Waits = facts.WaitReport
-
 
 # What everyday programs need.
 __all__ = [
@@ -189,4 +139,4 @@ if not TYPE_CHECKING:  # or any name would do for type checkers
                 "which hides it there: one environment can't have both. Our exclusive lock between programs is `locks.Lock` with "
                 "servers='local'"
             )
-        return _get(name, 3)
+        return _get(name)

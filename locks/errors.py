@@ -30,7 +30,6 @@ else:
 
 
 __all__ = [
-    "AgentEnded",
     "AlreadyDone",
     "BlocksEventLoop",
     "CannotServe",
@@ -54,7 +53,6 @@ __all__ = [
     "WaitsForItself",
     "anew",
     "assert_never",
-    "name_of_kind",
     "nearest",
 ]
 
@@ -90,12 +88,6 @@ def _rebuild(cls: type[LocksError], message: str, about: dict[str, Any]) -> Lock
 def anew(error: LocksError, message: str | None = None) -> LocksError:
     """Return a copy of an error, with the same type and attributes, to raise it elsewhere."""
     return _rebuild(type(error), str(error) if message is None else message, error.about)
-
-
-def name_of_kind(error: BaseException) -> str:
-    """The name of an error's class for other nodes, which may be older: they know renamed classes by the former names."""
-    name = type(error).__name__
-    return {"TransactionEnded": "AgentEnded"}.get(name, name)
 
 
 class MisuseError(LocksError):
@@ -291,10 +283,6 @@ class TransactionEnded(OperatingError):
 
     def __init__(self, message: str, *, agent: AgentId) -> None:
         super().__init__(message, agent=agent)
-
-
-AgentEnded = TransactionEnded
-"""The former name of the same class."""
 
 
 class TransactionBroken(TransactionEnded):

@@ -375,7 +375,7 @@ class LockInfo(NamedTuple):
         require: How many of them must grant it.
         granted: The nodes where it is granted.
         held: Whether the requirement is met.
-        acknowledged: Whether the client has been told that it holds the lock (the original says *claimed*).
+        acknowledged: Whether the client has been told that it holds the lock.
         versions: The versions of the grants, in the order of `granted`.
     """
 
@@ -387,11 +387,6 @@ class LockInfo(NamedTuple):
     held: bool
     acknowledged: bool
     versions: Versions
-
-    @property
-    def claimed(self) -> bool:
-        """The original's word for `acknowledged`."""
-        return self.acknowledged
 
 
 class Contender(NamedTuple):

@@ -357,12 +357,15 @@ class _Part:
         if self.instance is not None and self.instance.is_alive():
             self.instance.stop(block=False)
 
-    @whole
     def has_ended(self, down: Down) -> None:
         """The actor has ended."""
-        self._reason = down.reason
+        self._end(down.reason)
+
+    @whole
+    def _end(self, reason: object) -> None:
+        self._reason = reason
         if not self.once:  # otherwise the caller of `run` notices
-            world().failed(down.reason)
+            world().failed(reason)
         if self.leadership is not None:
             self.leadership.lost.open()
         self.over.open()
@@ -371,7 +374,7 @@ class _Part:
     def leave_to_parent(self) -> None:
         """In a forked child: end the part, which belongs to the parent; waiting callers get an error."""
         self.instance = None
-        self.has_ended(Down(self.instance, "it belongs to the parent process"))
+        self._end("it belongs to the parent process")
 
     def check_failed(self) -> None:
         """Raise the exception that has ended it, if one has."""

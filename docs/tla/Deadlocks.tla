@@ -1,6 +1,6 @@
 ------------------------------ MODULE Deadlocks ------------------------------
 (* How agents find deadlocks without a judge, and who gives way.              *)
-(* docs/specification.md says what this leaves out, and how it is checked.    *)
+(* docs/simulator.md says what this leaves out, and how it is checked.        *)
 EXTENDS Naturals, Sequences, FiniteSets
 
 CONSTANT Scripts \* Scripts[a]: the locks that agent a wants, one after the other; a larger agent is younger

@@ -16,7 +16,6 @@ import json
 import logging
 import math
 import signal
-import sys
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,7 @@ from locks.cli.joining import add_credentials, add_servers, servers_in
 from locks.cli.printing import say
 from locks.cli.web import page_served
 from locks.errors import InvalidOption, LocksError
-from locks.metrics.serving import parse_address, serve
+from locks.metrics.serving import checked_address, serve
 from locks.otp.options import TLS, parse_servers
 from locks.program.default import start, stop
 from locks.program.draining import drain
@@ -53,7 +52,6 @@ def add_command(commands: Any, about: str) -> None:
         parser,
         "name@host:port of all servers that programs share, including this one, comma-separated",
     )
-    parser.add_argument("--server", action="append", default=[], help=argparse.SUPPRESS)
     add_credentials(parser)
     parser.add_argument(
         "--listen",
@@ -159,13 +157,6 @@ def _run(options: argparse.Namespace) -> int:
         if name is None or not (options.cookie_file or "cookie_file" in said):
             missing = "name: pass --name" if name is None else "cookie: pass --cookie-file"
             raise InvalidOption(f"the lock server has no {missing}")
-        if options.server:
-            text = ",".join(options.server)
-            print(
-                f"locks node: --server is deprecated: use --servers {text}; the next release no longer has the old option",
-                file=sys.stderr,
-            )
-            options.servers = options.servers or text
         reloading = Reloading(settings, _given(options))
         servers = servers_in(options) or said.get("servers")
         if isinstance(servers, str):
@@ -176,7 +167,7 @@ def _run(options: argparse.Namespace) -> int:
                 "its own list of servers"
             )
         listen = options.listen or said.get("listen") or (None if servers else "127.0.0.1:0")
-        metrics = options.metrics and parse_address(
+        metrics = options.metrics and checked_address(
             options.metrics, bool(said.get("allow_plaintext"))
         )
         node = start(

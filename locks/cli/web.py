@@ -15,11 +15,12 @@ import gevent
 from locks.cli.joining import add_options
 from locks.cli.observing import joined
 from locks.errors import InvalidOption
+from locks.otp.options import is_loopback, parse_address
 from locks.runtime.waiter import Event
 from locks.web.lookout import Lookout
-from locks.web.rules import Rules, is_loopback
+from locks.web.rules import Rules
 
-__all__ = ["LISTEN", "add_command", "address_of", "page_served", "url_of", "wait_for_end"]
+__all__ = ["LISTEN", "add_command", "page_served", "parse_address", "url_of", "wait_for_end"]
 
 EXAMPLES = """\
   locks web                                            # then open the address that it prints
@@ -90,7 +91,7 @@ def page_served(
     # Imported late: this saves a lock server without a page 2 MiB, and lets each command start faster.
     from locks.web.serving import Page, serve
 
-    host, port = address_of(listen)
+    host, port = parse_address(listen, "the page's address")
     is_safe = is_loopback(host) and not names and not may_break
     token = _token(token_file) or ("" if is_safe else secrets.token_urlsafe())
     rules = Rules(tuple(name.lower() for name in names), token, may_break)
@@ -102,19 +103,6 @@ def page_served(
     finally:
         looking.kill()
         server.stop(LONGEST_PATIENCE)
-
-
-def address_of(text: str) -> tuple[str, int]:
-    """The host and the port of `HOST:PORT`.
-
-    Raises:
-        InvalidOption: It is not of this form.
-    """
-    host, _, port = text.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    if not host or not port.isdecimal() or int(port) > 65535:
-        raise InvalidOption(f"{text!r} is not HOST:PORT, such as {LISTEN}")
-    return host, int(port)
 
 
 def url_of(host: str, port: int | None) -> str:

@@ -27,7 +27,6 @@ import concurrent.futures
 import logging
 import secrets
 import tempfile
-import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -59,7 +58,7 @@ CANCELLED = "Dask does not need the task any more"
 Places = dict[str, HostAndPort]
 
 
-def install(client: Client, *, servers: int = 1, port: int = 0, workers: int | None = None) -> Any:
+def install(client: Client, *, servers: int = 1, port: int = 0) -> Any:
     """Give a cluster lock servers, and let all of its tasks, on current and later workers, use them.
 
     A second call does nothing. This program itself uses the locks after `join`.
@@ -69,7 +68,6 @@ def install(client: Client, *, servers: int = 1, port: int = 0, workers: int | N
         servers: The number of lock servers, each a process beside the scheduler; a lock needs a majority of these. With 3, locks
             survive the end of one of these processes.
         port: The port of the first lock server; the others have the next ones. 0 gives each a free port.
-        workers: The old name of `servers`; deprecated.
 
     Returns:
         Nothing; for an asynchronous client, an awaitable.
@@ -79,13 +77,6 @@ def install(client: Client, *, servers: int = 1, port: int = 0, workers: int | N
         MisuseError: Another number of lock servers is installed, or a worker already uses locks on other servers.
         OperatingError: The lock servers did not start.
     """
-    if workers is not None:
-        warnings.warn(
-            "install(workers=) is deprecated: use servers=; lock servers no longer run beside workers",
-            DeprecationWarning,
-            stacklevel=2,
-        )
-        servers = workers or 1
     if type(servers) is not int or not 0 < servers <= MOST_SERVERS:
         raise InvalidOption(
             f"servers={shown(servers)} is wrong; use a number from 1 to {MOST_SERVERS}",

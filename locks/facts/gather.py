@@ -207,11 +207,11 @@ def look(before: Look | None = None, *, timeout: float = PATIENCE) -> Look:
         at,
         len(servers.nodes),
         servers.needed,
+        servers.enough,
         nodes.facts,
         waits,
         remembered,
         tuple(silent.items()),
-        spare=servers.enough - servers.needed,
     )
 
 
@@ -267,7 +267,7 @@ def statistics(node: str | None = None, *, timeout: float = PATIENCE) -> NodeSta
 
     Raises:
         InvalidOption: The name is not a node's name.
-        NodeNotRunning: It did not answer, or runs an older version of locks.
+        NodeNotRunning: It did not answer, or runs the Erlang original.
     """
     own = default_node()
     if node is None or node == own.name:

@@ -18,30 +18,25 @@ class Look(NamedTuple):
         at: The time by the observer's clock, in seconds since 1970.
         known: The number of lock servers.
         needed: How many of them a lock needs.
+        required: How many of them must be up so that every lock can be taken.
         nodes: The facts of those that answered, about themselves.
         waits: The wait-for graph.
         deadlocks: The remembered deadlocks, the newest first.
         silent: The lock servers that did not answer, each with the reason.
         around: The answers of client nodes, too; `None` if they were not asked.
-        spare: How many more of the servers must be up so that every lock can be taken: those that do not have it (`copies`).
     """
 
     at: float
     known: int = 0
     needed: int = 0
+    required: int = 0
     nodes: tuple[NodeFact, ...] = ()
     waits: WaitReport = WaitReport((), ())
     deadlocks: tuple[DeadlockFact, ...] = ()
     silent: tuple[tuple[str, str], ...] = ()
     around: Around | None = None
-    spare: int = 0
-
-    @property
-    def needed_in_all(self) -> int:
-        """How many of the lock servers must be up so that every lock can be taken."""
-        return self.needed + self.spare
 
     @property
     def enough(self) -> bool:
         """Whether enough lock servers answered to take any lock."""
-        return bool(self.known) and len(self.nodes) >= self.needed_in_all
+        return bool(self.known) and len(self.nodes) >= self.required

@@ -14,9 +14,9 @@ from wsgiref.simple_server import WSGIRequestHandler
 from locks.errors import InvalidOption, OperatingError
 from locks.lock_ids import shown
 from locks.metrics.collecting import collector, node_at_hand, require_client, servers_of
-from locks.otp.options import is_loopback
+from locks.otp.options import is_loopback, parse_address
 
-__all__ = ["parse_address", "serve"]
+__all__ = ["checked_address", "serve"]
 
 OK, DOWN = "200 OK", "503 Service Unavailable"
 SILENCE = 10.0  # seconds that a connection may be silent
@@ -35,8 +35,8 @@ class _Handler(WSGIRequestHandler):
         """Log nothing: requests and closed connections are not interesting."""
 
 
-def parse_address(text: str, plaintext: bool) -> tuple[str, int]:
-    """Parse the address for metrics, `host:port`.
+def checked_address(text: str, plaintext: bool) -> tuple[str, int]:
+    """The host and the port where metrics are to be served.
 
     Args:
         text: The text.
@@ -45,19 +45,14 @@ def parse_address(text: str, plaintext: bool) -> tuple[str, int]:
     Raises:
         InvalidOption: The address is wrong or not allowed.
     """
-    host, _, port = text.rpartition(":")
-    host = host.strip("[]")
-    if not host or not port.isdecimal() or int(port) > 65535:
-        raise InvalidOption(
-            f"--metrics {shown(text)} is not host:port, such as 127.0.0.1:9464", value=shown(text)
-        )
+    host, port = parse_address(text, "--metrics")
     if not (plaintext or is_loopback(host)):
         raise InvalidOption(
             f"refused to serve unencrypted metrics at {host}, which is open to the network: use loopback, or "
             "LOCKS_ALLOW_PLAINTEXT=true if the network is yours alone",
             value=shown(text),
         )
-    return host, int(port)
+    return host, port
 
 
 def health(path: str) -> tuple[str, str] | None:

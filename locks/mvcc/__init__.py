@@ -43,12 +43,6 @@ if TYPE_CHECKING:
     )
     from locks.mvcc.records import Guard
 
-    # The old names.
-    Deadlock = TxnDeadlock
-    DeadlockAborted = TxnDeadlockAborted
-    LockTimeout = TxnLockTimeout
-    Wait = TxnWait
-
 __all__ = [
     "Aborted",
     "BadTimestamp",

@@ -238,7 +238,7 @@ class Memory:
 
 
 def _page(said: Any) -> MarkPage | None:
-    """The page that an answer is; `None` if a server of another version gives no such answer."""
+    """The page that an answer is; `None` if the node runs the original, which gives no such answer."""
     try:
         answer = unpack_answer(said)
     except BadMessage:

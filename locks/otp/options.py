@@ -278,6 +278,25 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+def parse_address(text: str, what: str) -> tuple[str, int]:
+    """The host and the port of `HOST:PORT`.
+
+    Args:
+        text: The text.
+        what: What it is for, for the error.
+
+    Raises:
+        InvalidOption: It is not of this form.
+    """
+    host, _, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not port.isdecimal() or int(port) > 65535:
+        raise InvalidOption(
+            f"{what} {shown(text)} is not HOST:PORT, such as 127.0.0.1:9464", value=shown(text)
+        )
+    return host, int(port)
+
+
 def client_name(tls: TLS | None = None) -> str:
     """A unique name for a client node, from its process and machine, or the host that its certificate is for."""
     import secrets

@@ -66,7 +66,7 @@ _started_in = 0  # the process that started a node
 _newborn: Node | None = None  # a node that is still waiting for its servers
 _plan: _Plan | None = None  # of the node that was started last
 _preset: Callable[[], Mapping[str, Any]] | None = None
-_next_plan: _Plan | None = None  # of the parent's node
+_parents_plan: _Plan | None = None  # of the parent's node
 _may_inherit = True  # whether the settings of the parent's node were not looked up yet
 _starting = native_lock()
 CONNECTED_WITHIN = 5.0  # seconds that `start` waits until it is known whether the servers run
@@ -174,8 +174,8 @@ def start(
         "limits": limits,
     }
     cookie = None  # keeps it out of tracebacks that show variables
-    if _next_plan is not None and all(each is None for each in given.values()):
-        return _start_again()
+    if _parents_plan is not None and all(each is None for each in given.values()):
+        return _start_as_parent()
     with _starting:
         node = _default if _runs_already(given) else None
         elsewhere = {} if node is not None else arguments(read_settings())
@@ -260,7 +260,6 @@ class _Plan(NamedTuple):
         trace: As for `start`.
         register_agents: As for `start`.
         log_waits_longer_than: As for `start`.
-        forked: Whether the node is in the parent process.
     """
 
     name: str
@@ -270,15 +269,14 @@ class _Plan(NamedTuple):
     trace: Trace | None
     register_agents: bool
     log_waits_longer_than: float
-    forked: bool = False
 
     @property
     def has_servers_elsewhere(self) -> bool:
         """Whether the node is a client of servers; then `start` waits for them."""
         return self.options is not None and any(each != self.name for each in self.options.servers)
 
-    def again(self) -> _Plan:
-        """The same options for another node that replaces this one.
+    def for_child(self) -> _Plan:
+        """The same options for the node of a child process.
 
         Raises:
             MisuseError: A forked child needs another name, and the name was chosen by the program.
@@ -287,8 +285,6 @@ class _Plan(NamedTuple):
             return self
         if self.anonymous and self.options.hidden:
             return self._replace(name=self.options.name_for(None))
-        if not self.forked:
-            return self
         raise MisuseError(
             f"can't use node {self.name} here: it belongs to the parent process; call locks.start(...) here, "
             "with another name, or without a name as a client of servers=[...]",
@@ -333,7 +329,7 @@ def _begin(plan: _Plan) -> Node:
     Raises:
         MisuseError: This process is one of several, would have locks of its own, and nothing says that this is intended.
     """
-    global _default, _newborn, _plan, _next_plan, _started_in
+    global _default, _newborn, _plan, _parents_plan, _started_in
     patcher = sys.modules.get("eventlet.patcher")
     if patcher is not None and patcher.is_monkey_patched("thread"):
         raise MisuseError(GREEN_THREADS, node=plan.name)
@@ -350,20 +346,20 @@ def _begin(plan: _Plan) -> Node:
     _default = node
     if plan.here:
         take_servers(node, Servers.alone(plan.name))
-    _plan, _next_plan = plan._replace(forked=False), None
+    _plan, _parents_plan = plan, None
     if plan.here or plan.options is not None:
-        hand_down(plan._replace(forked=True, trace=None))
+        hand_down(plan._replace(trace=None))
     return node
 
 
 def _inherit() -> None:
     """In a process that `multiprocessing` has started: the node is started with what the parent's was started with."""
-    global _next_plan, _may_inherit
+    global _parents_plan, _may_inherit
     if _may_inherit and _preset is None:
         plan = handed_down()
         with _starting:
-            if _may_inherit and _default is None and _next_plan is None:
-                _next_plan = plan
+            if _may_inherit and _default is None and _parents_plan is None:
+                _parents_plan = plan
             _may_inherit = False
 
 
@@ -384,12 +380,12 @@ def _ready(node: Node) -> Node:
     return node
 
 
-def _start_again() -> Node:
+def _start_as_parent() -> Node:
     """In a child process: start a node with the options of the parent's."""
-    plan = _next_plan
+    plan = _parents_plan
     if plan is None:  # another thread has done it
         return default_node()
-    plan = plan.again()
+    plan = plan.for_child()
     if plan.options is not None:
         plan = plan._replace(options=meeting.located_again(plan.options, CONNECTED_WITHIN))
     with _starting:
@@ -459,7 +455,7 @@ def default_node() -> Node:
             _check_is_here(node)
         return _ready(node) if node is _newborn else node
     _inherit()
-    return start() if _next_plan is None else _start_again()
+    return start() if _parents_plan is None else _start_as_parent()
 
 
 def check_shared(otherwise: str) -> None:
@@ -506,12 +502,11 @@ def _at_exit() -> None:
 
 def _forget_node() -> None:
     """Forget the node in a forked child."""
-    global _default, _starting, _next_plan
+    global _default, _starting, _parents_plan
     node, _default = _default, None
     _starting = native_lock()
-    plan = _next_plan if node is None else _plan
-    _next_plan = None if plan is None else plan._replace(forked=True)
     if node is not None:
+        _parents_plan = _plan
         node.leave_to_parent()
 
 

@@ -38,7 +38,7 @@ def at_first_use(
     apart: Mapping[str, str] | None = None,
     modules: Collection[str] = (),
 ) -> tuple[Callable[..., Any], Callable[[], list[str]]]:
-    """Make `__getattr__` and `__dir__` of a package. Names that have moved are found, too (`locks.form.moved`).
+    """Make `__getattr__` and `__dir__` of a package.
 
     Args:
         package: The package.
@@ -53,7 +53,7 @@ def at_first_use(
     own = {*modules, *(each.removeprefix(inside).split(".")[0] for each in loaded)}
     rest = set(names) - apart.keys() - own
 
-    def get(name: str, level: int = 2) -> Any:
+    def get(name: str) -> Any:
         there = vars(sys.modules[package])
         if name in apart:
             there[name] = getattr(import_module(apart[name]), name)
@@ -65,9 +65,7 @@ def at_first_use(
             return there[name]
         if name in own:
             return import_module(f"{package}.{name}")
-        from locks.form.moved import at_its_place  # not for every program
-
-        return at_its_place(package, name, level)
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
     def names_of() -> list[str]:
         return sorted({*vars(sys.modules[package]), *names})

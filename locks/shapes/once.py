@@ -10,6 +10,7 @@ import inspect
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from math import inf
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from locks.core.done import are_set, can_be_set, extended, grants_over, moved, read
@@ -30,7 +31,7 @@ from locks.node.client.owner import Owner, checked_owner
 from locks.node.client.scope import all_servers
 from locks.node.observing.inquiries import ask_all
 from locks.primitives import ASK
-from locks.program.default import check_shared
+from locks.program.default import check_shared, default_node
 from locks.runtime.away import begin_in_thread
 from locks.runtime.callables import check_callable, check_ran
 from locks.runtime.leaving import ClientBlock, Hold
@@ -188,11 +189,16 @@ class Once(ClientBlock, metaclass=Shown):
         check_shared(
             f"only this program would know that {show(self.lock_id)} is done, and another one would do it again"
         )
+        node = default_node()
+        begun = node.clock()
         self._tx._enter(hold)
         try:
             token = self._tx.write_lock(self.lock_id)
             self._asker = MarkAsker(self._tx.agent, self.lock_id)
-            mark = self._asker.find(READ if self._timeout is None else min(READ, self._timeout))
+            left = (
+                inf if self._timeout is None else max(0.0, self._timeout - (node.clock() - begun))
+            )
+            mark = self._asker.find(min(READ, left), min(SET, left))
             if mark is not None:
                 raise _already_done(mark)
             self._tx.ensure_held()
@@ -370,10 +376,26 @@ class MarkAsker:
         Raises:
             LocksError: Servers can't be asked.
         """
-        if self._node.turn.run(self._has_new_grants):
+        while True:
+            before = self._grants
+            if not self._node.turn.run(self._has_new_grants):
+                return
             first, _ = self._ask(self._all)
             second, _ = self._ask(self._all)
-            self._grants = extended(self._servers, self._grants, first, second)
+            if self._node.turn.run(self._extend, before, first, second):
+                return
+
+    def _extend(
+        self,
+        before: dict[str, int],
+        first: Mapping[str, MarkFact],
+        second: Mapping[str, MarkFact],
+    ) -> bool:
+        """Count new grants, unless another thread has done so since: its answers may be newer. In the turn."""
+        if self._grants is not before:
+            return False
+        self._grants = extended(self._servers, before, first, second)
+        return True
 
     def set(self, mark: Mark, timeout: float = SET) -> None:
         """Set a mark until a majority has it at one time; after `read`.

@@ -86,7 +86,7 @@ def _state(look: Look, error: str) -> Row:
     return {
         "answered": len(look.nodes),
         "servers": look.known,
-        "needed": look.needed_in_all,
+        "needed": look.required,
         "enough": look.enough,
         "error": error,
     }

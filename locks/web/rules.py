@@ -13,7 +13,7 @@ import hmac
 import ipaddress
 from typing import NamedTuple
 
-__all__ = ["Refusal", "Rules", "is_loopback", "name_of_host", "refusal"]
+__all__ = ["Refusal", "Rules", "name_of_host", "refusal"]
 
 OUR_OWN = ("", "none", "same-origin")
 
@@ -58,11 +58,6 @@ def _is_address(name: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def is_loopback(host: str) -> bool:
-    """Whether an address is reachable from this machine only."""
-    return host == "localhost" or (_is_address(host) and ipaddress.ip_address(host).is_loopback)
 
 
 def refusal(

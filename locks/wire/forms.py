@@ -180,10 +180,8 @@ def _is_known(term: Any) -> bool:
 
 def to_record(term: Any, context: Context) -> RequestRecord:
     """A record of a request."""
-    if type(term) is not tuple or len(term) < 11:
+    if type(term) is not tuple or len(term) != 11:
         raise BadMessage(f"{brief(term)} should be a request record")
-    if len(term) > 11:  # a newer node knows more fields
-        term = term[:11]
     node, number, pid, client, lock_id, mode, state, place, since, blocked, version = term
     if not (
         ((type(node) is str and len(node) <= LONGEST_NAME) or (_is_known(node) and context.node))

@@ -40,9 +40,8 @@ from locks.wire.forms import (
 )
 from locks.wire.versions import ASKED, check_version
 
-__all__ = ["NOT_UNDERSTOOD", "pack", "unpack_to_agent", "unpack_to_server"]
+__all__ = ["pack", "unpack_to_agent", "unpack_to_server"]
 
-NOT_UNDERSTOOD: Final = constant("not_understood")  # with the tag of a message that was ignored
 
 TAGS: dict[type[Any], str] = {  # of the classes that are not called so on the wire
     StandingElsewhere: "standing",
@@ -173,7 +172,7 @@ def unpack_to_server(term: tuple[Any, ...], node: str) -> ServerMessage:
 
     Raises:
         BadMessage: A field of it is wrong.
-        StrangeMessage: A newer node may know such a message; this one does not.
+        StrangeMessage: There is no such message.
     """
     message: ServerMessage = _unpacker(_UNPACK_TO_SERVER, term)(term, node)
     return message
@@ -195,7 +194,7 @@ def unpack_to_agent(
 
     Raises:
         BadMessage: A field of it is wrong, or it is said by somebody who must not.
-        StrangeMessage: A newer node may know such a message; this one does not.
+        StrangeMessage: There is no such message.
     """
     first = term[2] if len(term) > 2 else None
     node = first if type(first) is str else ""
@@ -212,5 +211,5 @@ def _unpacker(unpackers: dict[str, Callable[..., Any]], term: tuple[Any, ...]) -
         raise BadMessage(f"{brief(term[1])} is not the tag of a message")
     found = unpackers.get(term[1].name)
     if found is None:
-        raise StrangeMessage(f"this version of locks does not know the message {brief(term[1])}")
+        raise StrangeMessage(f"there is no message {brief(term[1])}")
     return found

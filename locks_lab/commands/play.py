@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from locks.cli.observing import refused
-from locks.cli.web import address_of, url_of, wait_for_end
+from locks.cli.web import parse_address, url_of, wait_for_end
 from locks.errors import InvalidOption
 from locks.web.serving import Assets, Environ, StartResponse, answer, json_body, serve
 from locks_lab.play.exercises import exercise
@@ -79,7 +79,7 @@ def play_served(listen: str) -> Iterator[str]:
     Raises:
         InvalidOption: The address is wrong, or can't be used.
     """
-    host, port = address_of(listen)
+    host, port = parse_address(listen, "the page's address")
     server = serve(host, port, Application())
     try:
         yield url_of(host, server.server_port)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["add_command"]
 
-POLICIES = ("any", "skewed", "oldest", "quiet", "timed")
+POLICIES = ("any", "skewed", "oldest", "quiet")
 
 RUN = """\
 Missing options are drawn from each seed. The same seed and the same options always do the same.
@@ -38,7 +38,7 @@ The first run that fails is shrunk, told, and printed as a command that replays 
 
   python -m locks sim run --runs 5000
   python -m locks sim run --agents 20 --locks 10 --nodes 3 --faults
-  python -m locks sim run --nodes 3 --require majority --policy timed
+  python -m locks sim run --nodes 3 --require majority --policy skewed
   python -m locks sim run --rule few --agents 4
 """
 

@@ -14,7 +14,6 @@ from typing import Any, get_args
 import pykka
 
 from locks import MisuseError
-from locks.errors import name_of_kind
 from locks.node import RemoteError
 from locks.otp.bytes.etf_decode import constant
 from locks.otp.bytes.fields import BadMessage, Form, Forms, brief, tag_of
@@ -116,7 +115,7 @@ def pack_outcome(value: Any, is_here: bool) -> tuple[Any, ...]:
             itself.
     """
     if isinstance(value, Exception) and not is_here:
-        return (RAISED, name_of_kind(value), str(value))
+        return (RAISED, type(value).__name__, str(value))
     return (OK, value)
 
 

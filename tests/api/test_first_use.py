@@ -17,7 +17,6 @@ import pytest
 
 import locks
 import locks_leader
-from locks.form.moved import MOVED
 
 # What a program needs that meets other nodes, or that examines, serves or elects; by the first part of a module's name.
 NOT_ALONE = {
@@ -101,10 +100,6 @@ def imported(package: ModuleType) -> dict[str, object]:
     for block in tree.body:
         if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING":
             for line in block.body:
-                if isinstance(line, ast.Assign):  # another name of what is there
-                    value = eval(ast.unparse(line.value), found | vars(package))
-                    found[ast.unparse(line.targets[0])] = value
-                    continue
                 assert isinstance(line, ast.ImportFrom)
                 assert line.module is not None
                 for alias in line.names:
@@ -118,50 +113,13 @@ def imported(package: ModuleType) -> dict[str, object]:
 @pytest.mark.parametrize("package", [locks, locks_leader], ids=lambda each: str(each.__name__))
 def test_names_are_what_type_checkers_see(package: ModuleType) -> None:
     """Each name is the very object that the block for type checkers imports; `__all__` and `dir` have them all."""
-    seen, old = imported(package), MOVED.get(package.__name__, {})
+    seen = imported(package)
     assert set(package.__all__) <= seen.keys()
     for name, value in seen.items():
-        if name not in old:
-            assert getattr(package, name) is value, name
+        assert getattr(package, name) is value, name
     assert set(package.__all__) <= set(dir(package))
-    assert not old.keys() & {*package.__all__, *dir(package)}
     with pytest.raises(AttributeError, match=f"'{package.__name__}' has no attribute 'nothing'"):
         package.nothing  # noqa: B018
-
-
-@pytest.mark.parametrize(
-    ("package", "name"), [(package, name) for package, names in MOVED.items() for name in names]
-)
-def test_an_old_name_works_and_says_the_new_one(package: str, name: str) -> None:
-    """It is what the new name stands for, and what type checkers see; the warning is about the line that uses it."""
-    module, new = import_module(package), MOVED[package][name]
-    text = re.escape(f"{package}.{name} is deprecated: use {new};")
-    with pytest.warns(DeprecationWarning, match=text) as caught:
-        found = getattr(module, name)
-    assert [warning.filename for warning in caught] == [__file__]
-    place, _, there = new.rpartition(".")
-    assert found is getattr(import_module(place), there) is imported(module)[name]
-    assert there in import_module(place).__all__
-
-
-def test_old_names_are_not_used_here() -> None:
-    """Neither in the code, nor in pages, examples and tests; decisions and the changelog are history."""
-    pattern = re.compile(
-        "|".join(
-            rf"(?<![\w./-]){package}\.(?!waits\b(?!\())(?:{'|'.join(names)})\b"  # there is a logger locks.waits
-            rf"|from {package} import [^\n(]*\b(?:{'|'.join(names)})\b(?! import)"
-            for package, names in MOVED.items()
-        )
-    )
-    used = [
-        f"{path.relative_to(ROOT)}:{number}: {line}"
-        for part in PARTS
-        for path in [ROOT / "README.md", *(ROOT / part).rglob("*.md"), *(ROOT / part).rglob("*.py")]
-        if "decisions" not in path.parts and path.name not in (Path(__file__).name, "old_names.py")
-        for number, line in enumerate(path.read_text("utf-8").splitlines(), 1)
-        if pattern.search(line)
-    ]
-    assert used == []
 
 
 def test_the_functions_of_the_original_are_a_module_of_their_own() -> None:
@@ -258,7 +216,6 @@ def test_an_answer_of_the_command_line_loads_no_command(option: str) -> None:
         "__main__",
         "cli",
         "errors",
-        "form",
         "ranges",
         "runtime",
         "version",

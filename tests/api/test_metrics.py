@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import locks
 from locks.metrics.names import METRICS
-from locks.metrics.serving import parse_address
+from locks.metrics.serving import checked_address
 from locks.node.observing.times import OTHERS
 from locks.program.default import is_at_hand
 from tests.api.test_logs import held, want
@@ -151,12 +151,12 @@ def test_the_alerts() -> None:
 @pytest.mark.parametrize("wrong", ["9464", "127.0.0.1:", "127.0.0.1:x", "127.0.0.1:99999", ":1"])
 def test_a_wrong_address(wrong: str) -> None:
     """It is refused, and so is one that is open to the network."""
-    with pytest.raises(locks.errors.InvalidOption, match="host:port"):
-        parse_address(wrong, False)
+    with pytest.raises(locks.errors.InvalidOption, match="HOST:PORT"):
+        checked_address(wrong, False)
     with pytest.raises(locks.errors.InvalidOption, match="open to the network"):
-        parse_address("10.0.0.1:9464", False)
-    assert parse_address("10.0.0.1:9464", True) == ("10.0.0.1", 9464)
-    assert parse_address("[::1]:9464", False) == ("::1", 9464)
+        checked_address("10.0.0.1:9464", False)
+    assert checked_address("10.0.0.1:9464", True) == ("10.0.0.1", 9464)
+    assert checked_address("[::1]:9464", False) == ("::1", 9464)
 
 
 def test_it_is_asked_while_others_work() -> None:

@@ -265,7 +265,7 @@ ON_ENDED: list[Callable[[locks.actors.Agent], Any]] = [
 
 
 def test_ended_agents(run: Run) -> None:
-    """Whatever is asked of a transaction that has ended: `AgentEnded`, and what to do."""
+    """Whatever is asked of a transaction that has ended: `TransactionEnded`, and what to do."""
     scene = Scene(run)
     ended = scene.one.call(locks.original.spawn_agent)
     scene.one.call(locks.original.end_transaction, ended)

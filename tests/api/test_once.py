@@ -11,6 +11,8 @@ import pytest
 
 import locks
 from locks import aio
+from locks.shapes.once import MarkAsker
+from tests.helpers import eventually
 
 
 @pytest.fixture(autouse=True)
@@ -172,3 +174,53 @@ def test_misuse() -> None:
     with pytest.raises(locks.MisuseError, match="has not begun"):
         _ = locks.once(("a",)).token
     assert repr(locks.once(("a",))) == "<Once a>"
+
+
+def test_the_time_limit_covers_the_wait_and_the_reading(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the wait for the lock has used of it is not there to read the mark."""
+    given: list[tuple[float, float]] = []
+    find = MarkAsker.find
+
+    def finds(asker: MarkAsker, timeout: float, setting: float) -> Any:
+        given.append((timeout, setting))
+        return find(asker, timeout, setting)
+
+    monkeypatch.setattr(MarkAsker, "find", finds)
+    waiting = threading.Event()
+
+    def hold() -> None:
+        with locks.transaction() as tx:
+            tx.write_lock(("slow",))
+            waiting.set()
+            eventually(lambda: len(locks.queue(("slow",)).requests) == 2)
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    waiting.wait()
+    with locks.once(("slow",), timeout=10):
+        pass
+    holder.join()
+    assert all(0 <= limit < 10 for limit in given[0])
+
+
+def test_newer_grants_are_not_replaced_by_older_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A background thread that has asked servers before the client did takes note of nothing older."""
+    with locks.once(("noted",)) as run:
+        asker = run._asker
+        assert asker is not None
+        newest = {"node@localhost": 3}
+        rounds: list[int] = []
+
+        def answers(grants: Any, mark: Any = None) -> Any:
+            rounds.append(1)
+            if len(rounds) == 1:
+                asker._grants = newest  # another thread is faster
+            return {}, {}
+
+        with monkeypatch.context() as patched:
+            patched.setattr(asker, "_ask", answers)
+            patched.setattr(asker, "_has_new_grants", lambda: asker._grants is not newest)
+            before, asker._grants = asker._grants, {}
+            asker.take_note()
+            assert asker._grants is newest
+            asker._grants = before

@@ -1,18 +1,21 @@
-"""Ownership among the workers of one process, with workers of every kind."""
+"""Ownership among the workers of one process: shares, callbacks, who may share a backlog, and calls that are broken off."""
 
 from __future__ import annotations
 
 import threading
-from collections import Counter
-from collections.abc import Callable
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 import locks
+import locks_leader
 from locks.ownership import Backlog, NotOwner, Ownership, OwnershipEnded, StaleToken
 from locks.ownership.coordinator import Coordinator
+from locks.ownership.part import Part
 from tests.api.clients import AnswerWait, Client, Run, many
+from tests.cluster.nodes import Nodes
 from tests.helpers import eventually
 
 
@@ -432,3 +435,238 @@ def test_a_fork_takes_no_part(run_script: Callable[..., str]) -> None:
         "groups: 2",
         "groups of the parent: 2",
     ]
+
+
+# --- Who may share a backlog, and who may run within whom: what can't be safe, or can't end, is refused at the start. ---
+
+
+@pytest.fixture
+def nodes() -> Iterator[Nodes]:
+    """Nodes of this process, which are ended."""
+    found = Nodes()
+    yield found
+    found.stop()
+
+
+def nothing(task: Any, token: int) -> None:
+    """Do a task."""
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_workers_of_both_classes_share_no_backlog(run: Run, first: int) -> None:
+    """Their coordinators know nothing of each other: each task would be done by both."""
+    kinds: list[Any] = [Ownership, locks_leader.Ownership]
+    tasks = Backlog(range(100), groups=4, more=True)
+    done: Counter[int] = Counter()
+
+    def handle(task: int, token: int) -> None:
+        done[task] += 1
+        run.pause()
+
+    one, two = kinds[first]("x", 4), kinds[1 - first]("x", 4)
+    answer = run.client().do(one.run, tasks, handle)
+    eventually(lambda: done)
+    with pytest.raises(locks.errors.InvalidOption, match="know nothing of those of"):
+        run.client().call(two.run, tasks, handle)
+    assert not two.joined
+    tasks.close()
+    assert answer.get() == 100
+    assert set(done.values()) == {1}
+
+
+@pytest.mark.parametrize("kind", [Ownership, locks_leader.Ownership])
+def test_workers_of_two_nodes_share_no_backlog(kind: Any, nodes: Nodes) -> None:
+    """Whoever is on another node has another backlog; those of one node share, also once it was stopped and started again."""
+    one, two = nodes.start("n1@127.0.0.1"), nodes.start("n2@127.0.0.1")
+    tasks = Backlog(range(10), groups=2)
+    assert kind("x", 2, node=one).run(tasks, nothing) == 10
+    assert kind("x", 2, node=one).run(tasks, nothing) == 0
+    for other in (kind("x", 2, node=two), kind("x", 2)):
+        with pytest.raises(locks.errors.InvalidOption, match="n1@127"):
+            other.run(tasks, nothing)
+        assert not other.joined
+    one.stop()
+    again = nodes.start("n1@127.0.0.1")
+    assert kind("x", 2, node=again).run(tasks, nothing) == 0
+
+
+# --- Within a handler -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [Ownership, locks_leader.Ownership])
+@pytest.mark.parametrize("same", [True, False])
+def test_a_handler_runs_no_worker_of_the_same_name(run: Run, kind: Any, same: bool) -> None:
+    """It would wait for the tasks in the groups of its own worker, which waits for it. The task fails by that, and says so."""
+    tasks = Backlog([1], groups=2)
+    others = tasks if same else Backlog(range(9), groups=2)
+
+    def handle(task: int, token: int) -> None:
+        kind("x", 2).run(others, nothing)
+
+    with pytest.raises(locks.MisuseError, match="was called by the handler of a task"):
+        run.client().call(kind("x", 2).run, tasks, handle)
+    assert len(tasks) == 1
+
+
+# --- Ownership: calls that meet in the middle of each other, and calls that are broken off. ---
+
+
+def group_for(task: int) -> int:
+    """The group of a task."""
+    return task % 2
+
+
+def own(**options: Any) -> Ownership:
+    """A worker of "ingest", which has two groups."""
+    return Ownership("ingest", 2, group_for=group_for, **options)
+
+
+def backlog_of(tasks: Any) -> Backlog[Any]:
+    """A backlog with the same groups."""
+    return Backlog(tasks, groups=2, group_for=group_for)
+
+
+# --- Joining --------------------------------------------------------------------------------------
+
+
+@pytest.mark.every_kind
+def test_a_join_that_is_broken_off_keeps_no_groups(run: Run) -> None:
+    """`KeyboardInterrupt`, or a kill, when the coordinator knows of the worker already."""
+
+    class Interrupted(Ownership):
+        def _start(self, part: Part) -> None:
+            super()._start(part)
+            raise KeyboardInterrupt
+
+    mine, other = Interrupted("ingest", 2), Ownership("ingest", 2)
+    with pytest.raises(KeyboardInterrupt):
+        mine.join()
+    assert not mine.joined
+    run.client().call(other.join)
+    eventually(lambda: len(other.owned()) == 2)
+    other.stop()
+
+
+def test_a_join_that_is_broken_off_before_it_arrives(run: Run) -> None:
+    """The coordinator hears of a worker whose `join` was left long ago: it is shown out again."""
+    mine = own()
+    late: list[Part] = []
+
+    class Slow(Ownership):
+        def _start(self, part: Part) -> None:
+            late.append(part)
+            raise Failure
+
+    with pytest.raises(Failure):
+        run.client().call(Slow("ingest", 2, group_for=group_for).join)
+    mine._start(late[0])
+    run.client().call(mine.join)
+    eventually(lambda: len(mine.owned()) == 2)
+    mine.stop()
+
+
+def test_a_stop_before_join_is_through_counts(run: Run) -> None:
+    """`on_gained` stops the worker, and `join` has not returned yet."""
+    told = threading.Event()
+
+    class Slow(Ownership):
+        def _start(self, part: Part) -> None:
+            super()._start(part)
+            eventually(told.is_set)
+
+    def stop(group: int, token: int) -> None:
+        mine.stop()
+        told.set()
+
+    mine = Slow("ingest", 2, on_gained=stop)
+    client = run.client()
+    client.call(mine.join)
+    eventually(lambda: not mine.joined)
+
+
+# --- Running --------------------------------------------------------------------------------------
+
+
+def test_a_worker_runs_one_backlog_at_a_time(run: Run) -> None:
+    """Two loops of one worker would do a task twice and take out another one: that is refused."""
+    mine = own()
+    backlog = backlog_of(range(10))
+    done: list[int] = []
+
+    def handle(task: int, token: int) -> None:
+        with pytest.raises(locks.MisuseError, match="its own Ownership"):
+            mine.run(backlog, handle)
+        done.append(task)
+
+    assert run.client().call(mine.run, backlog, handle) == 10
+    assert sorted(done) == list(range(10))
+
+
+def test_a_run_that_is_broken_off_after_the_last_task_tells_the_others(run: Run) -> None:
+    """It is killed, or timed out, when all is done: who is idle does not wait for ever."""
+
+    class Torn(deque[int]):
+        def popleft(self) -> int:
+            super().popleft()
+            raise Failure
+
+    one, two = run.client(), run.client()
+    mine, other = own(), own()
+    one.call(mine.join)
+    two.call(other.join)
+    eventually(lambda: len(mine.owned()) == len(other.owned()) == 1)
+    backlog = backlog_of(mine.owned())
+    (group,) = mine.owned()
+    backlog.line(group, mine.owned()[group])
+    backlog._lines[group].tasks = Torn(backlog._lines[group].tasks)
+    waiting = two.do(other.run, backlog, print)
+    eventually(lambda: any(run._waiter for run in backlog._runs))  # type: ignore[attr-defined]
+    with pytest.raises(Failure):
+        one.call(mine.run, backlog, lambda task, token: None)
+    assert waiting.get() == 0
+    mine.stop()
+    other.stop()
+
+
+# --- Stopping in the middle -----------------------------------------------------------------------
+
+
+def test_control_c_leaves_nothing_at_hand(run_script: Callable[..., str]) -> None:
+    """It comes when a task is being entered, as begun or ended: the worker can leave all the same."""
+    script = """
+        import signal, time
+        import locks
+        from locks.ownership import Ownership
+        from locks.ownership.member import Member
+
+        class Interrupted(Member):
+            when = "begin"
+
+            def begin_task(self, group, task):
+                self.interrupt("begin")
+                return super().begin_task(group, task)
+
+            def end_task(self, task):
+                self.interrupt("end")
+                return super().end_task(task)
+
+            def interrupt(self, what):
+                if what == self.when:
+                    Interrupted.when = ""  # once: the background may do it again
+                    signal.raise_signal(signal.SIGINT)  # in this thread: it comes right here
+
+        locks.start()
+        for when in ("begin", "end"):
+            mine = Ownership("ingest", 1)
+            try:
+                with mine:
+                    while not mine.owned():
+                        time.sleep(0.001)
+                    Interrupted.when = when
+                    mine._part.member.__class__ = Interrupted
+                    with mine.hold("a"):
+                        pass
+            except KeyboardInterrupt:
+                print(when, mine.joined, mine.statistics().at_hand)
+    """
+    assert run_script(script).splitlines() == ["begin False 0", "end False 0"]

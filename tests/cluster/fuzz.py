@@ -90,18 +90,15 @@ class Maker:
                 return None
             return self.of(args[args[0] is NoneType])
         if hasattr(kind, "_fields"):
-            return self.all_of(list(get_type_hints(kind, include_extras=True).values()), kind)
+            return self.all_of(list(get_type_hints(kind, include_extras=True).values()))
         if origin is tuple:
             return self.all_of(list(args))
         raise TypeError(f"say how {kind} is made")
 
-    def all_of(self, kinds: list[Any], of: Any = None) -> Any:
-        """A tuple of terms, which may be those of a message: other versions may have more fields, or fewer."""
+    def all_of(self, kinds: list[Any]) -> Any:
+        """A tuple of terms."""
         made = tuple([self.of(each) for each in kinds])
-        if of is None:
-            return self.spot(made, [made[:-1], (*made, 1), list(made), True, 0])
-        needed = len(kinds) - len(of._field_defaults)
-        return self.spot(made, [made[: needed - 1], list(made), True, 0])
+        return self.spot(made, [made[:-1], (*made, 1), list(made), True, 0])
 
     def _bounded(self, base: Any, bound: Any) -> Any:
         if base is int and isinstance(bound, Range):
@@ -196,7 +193,7 @@ class Maker:
     def _head(self, kind: type[Any], kinds: list[Any]) -> Any:
         tag = Atom(TAGS.get(kind, tag_of(kind)))
         made = [self.of(each) for each in kinds]
-        # Another atom may be the tag of a newer node's message.
+        # Another atom is the tag of a message that is ignored.
         head = self.spot(tag, [str(tag), None, 1, (), {}, [tag], 2**8191], True)
         # One part less; without the head it is no message of ours, and is let alone.
         return self.spot((OURS, head, *made), [(OURS, head, *made[1:])], True)
@@ -221,7 +218,6 @@ SPECIAL: dict[Any, Callable[[Maker], Any]] = {
             RECEIVER if each is AgentId else each
             for each in get_type_hints(messages.Surrender, include_extras=True).values()
         ],
-        messages.Surrender,
     ),
 }
 ORIGINAL_ID = _Special()  # a map in it, say, is no mistake
@@ -326,11 +322,10 @@ def _of_tunnel(process: str, kind: type[Any]) -> Message:
     hints = get_type_hints(kind, include_extras=True)
     if kind is tunnel_messages.Data:
         hints["data"] = TUNNEL_DATA
-    optional = len(kind._field_defaults)  # a message without these is a right one
 
     def make(maker: Maker, rig: Rig) -> bytes:
         made = (Atom(kind.__name__.lower()), *[maker.of(each) for each in hints.values()])
-        return rig.reg(process, maker.spot(made, [made[: -1 - optional]], same_type=True))
+        return rig.reg(process, maker.spot(made, [made[:-1]], same_type=True))
 
     return make
 

@@ -144,20 +144,6 @@ with locks.transaction(timeout=60) as tx:
 """
 
 
-def test_all_servers_are_restarted_one_after_the_other(world: World) -> None:
-    """A holder asks each of them for its lock again, so in the end it has it on three servers that all forgot it."""
-    servers = Servers(world, net_ticktime=60)
-    holder = servers.program(STAYS, arguments=NAMES)
-    assert holder.stdout.readline() == "has it\n"
-    for index, name in enumerate(NAMES):
-        servers.restart(index)
-        print(name, file=holder.stdin, flush=True)
-        got = holder.stdout.readline()
-        assert got == f"has it on {name}\n", (got, holder.communicate())
-    out, error = holder.communicate(timeout=LIMIT)
-    assert (out, error) == ("True\n", "")
-
-
 def test_a_lost_server_is_a_warning_at_the_others(world: World) -> None:
     """And that it is back. A program that loses it goes on with the others, and says nothing; a server that stops warns of nothing."""
     servers = Servers(world, net_ticktime=60)
@@ -253,11 +239,20 @@ def test_what_is_said_of_servers_is_checked(names: object) -> None:
     good = pack_servers(THREE)
     assert unpack_servers(good) == THREE
     with pytest.raises(BadMessage):
-        unpack_servers((*good[:2], names, good[3]))
+        unpack_servers((*good[:2], names, *good[3:]))
 
 
 @pytest.mark.parametrize("require", [None, "majority", 3, locks.values.Atom("most")])
 def test_what_is_said_of_how_many_is_checked(require: object) -> None:
     """One of the words of `Require`."""
     with pytest.raises(BadMessage):
-        unpack_servers((*pack_servers(THREE)[:3], require))
+        unpack_servers((*pack_servers(THREE)[:3], require, 0))
+
+
+@pytest.mark.parametrize("copies", [None, -1, 3, "1", True, 1.0])
+def test_what_is_said_of_copies_is_checked(copies: object) -> None:
+    """Fewer than there are servers, or 0."""
+    good = pack_servers(THREE)
+    assert unpack_servers((*good[:4], 2)) == THREE._replace(copies=2)
+    with pytest.raises(BadMessage):
+        unpack_servers((*good[:4], copies))

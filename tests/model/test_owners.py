@@ -17,7 +17,7 @@ import pytest
 from locks.core.agent.hold_ups import HoldUps
 from locks.core.agent.machine import AgentMachine
 from locks.core.messages import AnswerWait
-from locks.errors import AgentEnded, DeadlockAborted
+from locks.errors import DeadlockAborted, TransactionEnded
 from locks.model import HELD_UP, LockId, LockResult
 from tests.helpers import EXPLORE, SEED
 from tests.model.test_many_transactions import Call, Client, World
@@ -110,7 +110,8 @@ class Owner(Client):
         """Somebody ends it: so do its transactions, the oldest first, whoever waits in them."""
         for agent in self.agents:
             self.world.do(
-                agent, agent.end_transaction(AgentEnded("its owner has ended", agent=agent.id))
+                agent,
+                agent.end_transaction(TransactionEnded("its owner has ended", agent=agent.id)),
             )
         self.waits.clear()
         self.blocked = None
@@ -128,7 +129,7 @@ class Owner(Client):
         self.blocked = next(iter(self.waits), None)
         if isinstance(answer.result, DeadlockAborted) and self not in self.world.aborted:
             self.world.aborted.append(self)
-        assert isinstance(answer.result, (LockResult, DeadlockAborted, AgentEnded))
+        assert isinstance(answer.result, (LockResult, DeadlockAborted, TransactionEnded))
 
 
 class Owners(World):

@@ -17,7 +17,7 @@ from tests.helpers import LIMIT, ROOT
 from tests.model.specification import Outcome, Spec, outcome
 
 SPECIFICATION = ROOT / "docs" / "tla" / "Deadlocks.tla"
-PAGE = ROOT / "docs" / "specification.md"
+PAGE = ROOT / "docs" / "simulator.md"
 ROW = re.compile(r"^\| `([a-z ,]+)` \| ([\d,]+) \| (\d) to (\d) \| ([\d,]+|too many) \|$", re.M)
 ROWS = [
     (scripts.split(", "), *(int(each.replace(",", "")) for each in numbers), real)

@@ -14,7 +14,7 @@ from locks.errors import InvalidOption
 from locks_lab.explorer.search import TooManyStates
 from locks_lab.original.explore import kind_of, shortest_failure
 from locks_lab.original.runs import asked, contended, held, is_resolved, outcome, rings
-from locks_lab.original.story import finish, sequence, tell, waits
+from locks_lab.original.story import finish, sequence, tell
 from locks_lab.original.variants import VARIANTS, variant_of
 from locks_lab.original.world import Choice, World
 from locks_lab.worlds.host import Violation
@@ -153,7 +153,6 @@ def test_a_story_of_several_nodes_and_an_abort() -> None:
     assert "participant S2 as lock server of n2" in drawn
     assert "I abort" in drawn
     assert "wants to write a" in drawn
-    assert "flowchart LR" in waits(world)
 
 
 def test_a_late_message_is_told() -> None:
@@ -176,9 +175,11 @@ def test_story(capsys: pytest.CaptureFixture[str]) -> None:
     assert first.startswith("The original:\n")
     assert "passes on to client 3 the queue of b" in first
     assert "Client 3 yields" in second
-    for form in ("sequence", "waits"):
-        assert main(["sim", "story", "--model", "original", "--format", form, *clients]) == 0
+    story = ["sim", "story", "--model", "original", *clients, "--format"]
+    assert main([*story, "sequence"]) == 0
     assert "sequenceDiagram" in capsys.readouterr().out
+    assert main([*story, "waits"]) == 2
+    assert "--format waits is not for the original" in capsys.readouterr().err
 
 
 def test_explore_and_replay(capsys: pytest.CaptureFixture[str]) -> None:

@@ -42,7 +42,6 @@ SANS_IO = (
 GROUND = ("words", "errors", "ground")
 NODES = (*GROUND, "core", "wire", "runtime", "otp bytes", "otp")
 LIBRARY = [
-    Layer("form", ("locks.form*",), (), "form/: moved names"),
     Layer(
         "words",
         ("locks.words", "locks.ranges", "locks.version"),
@@ -57,9 +56,7 @@ LIBRARY = [
         "lock_ids.py, model.py: rules, checks",
     ),
     Layer("core", ("locks.core*",), GROUND, "core/: the machines, pure"),
-    Layer(
-        "runtime", ("locks.runtime*",), ("form", "words", "errors"), "runtime/: actors on gevent"
-    ),
+    Layer("runtime", ("locks.runtime*",), ("words", "errors"), "runtime/: actors on gevent"),
     Layer(
         "otp bytes",
         tuple(f"locks.otp.{name}" for name in SANS_IO),

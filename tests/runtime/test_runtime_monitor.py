@@ -296,23 +296,6 @@ def test_a_thread_monitored_from_elsewhere() -> None:
     assert all(downs == [Down(thread, "normal")] for downs in lists)
 
 
-def test_a_raw_greenlet_is_told_when_it_is_collected() -> None:
-    """The end of a raw greenlet that nobody holds is noticed; a finished one is "noproc"."""
-    main = greenlet.getcurrent()
-    subject = greenlet.greenlet(lambda: main.switch())
-    subject.switch()
-    downs = watched(subject)
-    reference = weakref.ref(subject)
-    finished = subject
-    finished.switch()
-    assert watched(subject) == [Down(subject, "noproc")]
-    assert downs == []
-    del subject, finished
-    gc.collect()
-    assert reference() is None
-    assert [down.reason for down in downs] == ["normal"]
-
-
 @pytest.mark.slow
 def test_cancelled_monitors_leave_nothing_behind() -> None:
     """After many monitors came and went, callbacks and subjects can be collected."""

@@ -1,7 +1,4 @@
-"""How deadlocks are found and resolved: a test for each rule of `docs/algorithm.md`.
-
-Messages arrive at once here, or are made by hand; all their orders are tried in `tests/model`.
-"""
+"""How deadlocks are found and resolved: a test for each rule of `docs/algorithm.md`; and how one is told, step by step."""
 
 from __future__ import annotations
 
@@ -18,7 +15,9 @@ from locks.core.agent.machine import AgentMachine
 from locks.core.agent.wait_graph import WaitGraph
 from locks.core.messages import Inquire, Knowledge, Surrender, Surrendered, ToAgent, ToServer
 from locks.core.server import notifier
-from locks.model import AgentId, Edge, Mode, RequestRecord, State
+from locks.core.steps import steps_of
+from locks.model import AgentId, Deadlock, Edge, LockId, Mode, RequestRecord, State
+from locks.words import HELD_UP
 from tests.helpers import lines_of
 from tests.unit.net import N1, A, B, Net
 
@@ -395,3 +394,53 @@ def test_an_edge_on_a_cycle_is_told_to_the_agents_at_its_ends() -> None:
     for number, agent in enumerate(around):
         known = {told.agent for to, told in others(net) if to == agent}
         assert known == {around[number - 1], around[(number + 1) % 4]}
+
+
+# --- A deadlock, told step by step. ---
+
+
+ANN, BEN = AgentId(1, "a@x", 1), AgentId(2, "a@x", 2)
+RULE = "the youngest yields"
+
+
+def record_of_steps(
+    agent: AgentId, client: str, lock_id: LockId, state: Any = "granted"
+) -> RequestRecord:
+    """A request."""
+    return RequestRecord("a@x", 1, agent, client, lock_id, "write", state, 1, 1, True, 1)
+
+
+def report(action: Any = "surrendered", *edges: Edge) -> Deadlock:
+    """A deadlock of two; Ben yields a lock for which Ann waits."""
+    broken = Edge(
+        record_of_steps(ANN, "Ann", ("b",), "waiting"), record_of_steps(BEN, "Ben", ("b",))
+    )
+    closing = Edge(
+        record_of_steps(BEN, "Ben", ("a", 1), "waiting"), record_of_steps(ANN, "Ann", ("a",))
+    )
+    return Deadlock(BEN, ("b",), "a@x", action, edges or (broken, closing), RULE)
+
+
+def test_the_edge_that_was_broken_closes_the_circle() -> None:
+    """And then somebody yields."""
+    told = steps_of(report())
+    assert told.yields == "Ben"
+    assert told.steps == (
+        "Ben waits for write a/1: Ann holds write a.",
+        "Ann waits for write b: Ben holds write b. This closes the cycle.",
+        "Ben gives up b and queues for it again: the youngest yields. The others continue.",
+    )
+    assert steps_of(report("aborted")).steps[-1].startswith("Ben is aborted: ")
+
+
+def test_who_stands_in_line_and_who_waits_elsewhere() -> None:
+    """Neither holds what somebody waits for."""
+    ahead = Edge(
+        record_of_steps(ANN, "Ann", ("b",), "waiting"),
+        record_of_steps(BEN, "Ben", ("b",), "waiting"),
+    )
+    own = (HELD_UP, "x")
+    held_up = Edge(record_of_steps(BEN, "Ben", own, "waiting"), record_of_steps(ANN, "Ben", own))
+    steps = steps_of(report("surrendered", held_up, ahead)).steps
+    assert steps[0] == "Ann waits for write b: Ben is queued for write b."
+    assert steps[1].startswith(f"Ben waits with {ANN} and cannot continue with {BEN} meanwhile.")

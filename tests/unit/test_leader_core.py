@@ -1,4 +1,4 @@
-"""What an instance of an election takes when, and what it looks at before: the core, event by event."""
+"""What an instance of an election takes when, what it looks at before, and whom a leader may ask: the core, event by event."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from locks_leader.core.contenders import Contenders
 from locks_leader.core.contest import NO_GRANTS
 from locks_leader.core.events import (
     Answer,
@@ -42,7 +43,7 @@ from locks_leader.core.events import (
 from locks_leader.core.instance_core import InstanceCore
 from locks_leader.core.machine import Machine
 from locks_leader.core.messages import Announce, Forward, ForwardAnswer, LeaderCast
-from locks_leader.policy import Policy
+from locks_leader.policy import Policy, quorum
 
 A, B = "a@h", "b@h"
 HELD = ContestStanding(frozenset({(A, 3)}), held=True)
@@ -275,3 +276,30 @@ def test_objections(grants: Grants | Exception | None, why: str | None) -> None:
     """The agent knows of a loss before the machine is told."""
     found = leader().core.objection(grants)
     assert found is None if why is None else why in str(found)
+
+
+# --- Whom an instance on a client node is to be connected with, and whom a leader may ask. ---
+
+
+SERVERS = frozenset({"a@x", "b@x", "c@x"})
+
+
+def test_all_that_any_server_sees_are_wanted() -> None:
+    """Except the own node and the servers; what a server has seen counts until it says otherwise, or is gone."""
+    made = Contenders("me@x", SERVERS)
+    assert made.viewed("a@x", ["me@x", "one@x", "b@x"]) == {"one@x"}
+    assert made.viewed("b@x", ["two@x", "one@x", "two@x"]) == {"one@x", "two@x"}
+    assert made.viewed("a@x", []) == {"one@x", "two@x"}
+    assert made.lost("b@x") == frozenset()
+    assert made.lost("b@x") == frozenset()
+
+
+def test_who_may_be_asked() -> None:
+    """On a node that counts, under the merge lock there; on others, under that of as many as it takes to lead."""
+    policy = Policy(2, SERVERS)
+    assert policy.may_ask("a@x", {"a@x"})
+    assert not policy.may_ask("a@x", {"b@x", "c@x"})
+    assert policy.may_ask("one@x", {"b@x", "c@x"})
+    assert not policy.may_ask("one@x", {"b@x"})
+    assert not quorum(1).may_ask("one@x", {"b@x"})
+    assert not Policy().may_ask("one@x", {"b@x"})

@@ -52,7 +52,7 @@ def fact(
 def look(*facts: RequestFact, **more: Any) -> Look:
     """What is seen, when these requests are there."""
     nodes = more.pop("nodes", (node("a@x", 20 * SECOND, SECOND),))
-    return Look(20.0, 1, 1, nodes, waits_of(facts))._replace(**more)
+    return Look(20.0, 1, 1, 1, nodes, waits_of(facts))._replace(**more)
 
 
 def deadlock(at: int, server: str, number: int = 1) -> DeadlockFact:
@@ -115,7 +115,7 @@ def test_a_large_table_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_who_does_not_answer_is_a_row() -> None:
     """With why; and whether the others are enough."""
-    seen = picture_of(look(silent=(("b@x", "it can't be reached"),), known=3, needed=2))
+    seen = picture_of(look(silent=(("b@x", "it can't be reached"),), known=3, needed=2, required=2))
     assert seen["servers"]["b@x"] == {"silent": "it can't be reached"}
     assert not seen["state"]["cluster"]["enough"]
     failed = picture_of(Look(20.0), "no node")["state"]["cluster"]

@@ -1,4 +1,4 @@
-"""The lock server's machine: what it tells those who watch."""
+"""The lock server's machine: what it tells those who watch, and what it remembers of whom it has told what."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from locks.core.messages import Remove, Request, ToWatcher, Unwatch, Watch
 from locks.core.server.machine import ServerMachine
 from locks.core.views import FollowedView
-from locks.model import View
+from locks.model import AgentId, View
 from tests.lockstep import agent
 
 A, ROW, OTHER = ("a",), ("a", 1), ("b",)
@@ -46,3 +46,25 @@ def test_a_watcher_is_told_the_view_at_once_and_then_each_change_of_it() -> None
     assert told(server.handle(Remove(agent(1)))) == [("me", [(2, True)])]
     assert told(server.handle(Unwatch("me", A))) == []
     assert told(server.handle(Remove(agent(2)))) == []
+
+
+# --- What a lock server remembers of whom it has told what. ---
+
+
+NODE = "n1@h"
+LOCK = ("a",)
+
+
+def test_a_lock_that_is_held_for_long_does_not_remember_all_who_were_told_of_it() -> None:
+    """Agents that have waited for it, and are gone, are forgotten: a leader holds its lock for weeks."""
+    server = ServerMachine(NODE)
+    holder = AgentId(1, NODE, 1)
+    server.handle(Request(holder, "holder", LOCK, "write", True, True))
+    for number in range(2, 500):
+        agent = AgentId(number, "n2@h", number)
+        told = server.handle(Request(agent, "waiter", LOCK, "write", True, True))
+        assert any(effect.agent == agent and len(effect.message.records) == 2 for effect in told)
+        server.handle(Remove(agent))
+    (entry,) = server.table.owners[holder].all()
+    assert entry.notified is not None
+    assert len(entry.notified) < 50

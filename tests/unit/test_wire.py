@@ -100,7 +100,7 @@ def test_messages_to_lock_servers(kind: Any, data: st.DataObject) -> None:
     term = sent(pack(message))
     assert is_ours(term)
     assert unpack_to_server(term, THERE) == message
-    with pytest.raises(BadMessage, match="does not know the message"):
+    with pytest.raises(BadMessage, match="there is no message"):
         unpack_to_agent(term, ME, CLIENT)
 
 
@@ -112,7 +112,7 @@ def test_messages_to_agents(kind: Any, data: st.DataObject) -> None:
     term = sent(pack(message, ME))
     assert is_ours(term)
     assert unpack_to_agent(term, ME, CLIENT) == message
-    with pytest.raises(BadMessage, match="does not know the message"):
+    with pytest.raises(BadMessage, match="there is no message"):
         unpack_to_server(term, THERE)
 
 

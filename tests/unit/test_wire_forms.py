@@ -95,8 +95,7 @@ def made() -> Iterator[tuple[str, Any]]:
         "greeting",
         greeting.pack_greeting(VERSION, 15.0, [News(THERE, ("127.0.0.1", 9100), 0.0)], Limits()),
     )
-    yield "servers", agreement.pack_servers(Servers((HERE, THERE), "majority"))
-    yield "placement", agreement.pack_servers(Servers((HERE, THERE), "majority", 1))
+    yield "servers", agreement.pack_servers(Servers((HERE, THERE), "majority", 1))
     for kind in get_args(tunnel_messages.Message):
         RECORDS[f"fields of tunnel {kind.__name__}"] = kind
         data = {"data": b"bytes"} if kind is tunnel_messages.Data else {}

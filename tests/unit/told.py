@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from locks.core.facts import NodeFact, RequestFact
-from locks.core.server.counters import TableStatistics
+from locks.core.server.table import TableStatistics
 from locks.core.statistics import (
     BrokenStatistics,
     Durations,

@@ -468,7 +468,7 @@ def cannot_serve(lock_id: LockId, nodes: Collection[str], alive: Collection[str]
 
 
 def has_ended(agent: AgentId, reason: Exception | None) -> LocksError:
-    """The error for the use of a transaction that has ended: a copy of the reason, or `AgentEnded`."""
+    """The error for the use of a transaction that has ended: a copy of the reason, or `TransactionEnded`."""
     error: LocksError
     if isinstance(reason, (TransactionEnded, DeadlockAborted, LockLost)):
         error = anew(reason)

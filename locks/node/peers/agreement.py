@@ -2,13 +2,12 @@
 
 If two programs used majorities of different sets of servers, both could get a lock. So each node
 that was started with `servers` reports them to each of these servers, with the number that a lock
-needs, by a call `{'$locks', servers, Names, Require}` of the lock server. It sends that lock server
-no requests before the answer. The answer is `ok`, or `{'$locks', servers, Names, Require}` with the
-other node's set. In the second case it calls again, as long as they are connected.
+needs and the number of copies, by a call `{'$locks', servers, Names, Require, Copies}` of the lock
+server. It sends that lock server no requests before the answer. The answer is `ok`, or such a term
+with the other node's set. In the second case it calls again, as long as they are connected.
 
-If each id is on some of the servers only, the call is `{'$locks', placement, Names, Require, Copies}`, and so is an answer with such
-a set. An older version does not know this call. It answers as the Erlang original does, and is not used: it would let a program
-that knows of no copies take the same lock on other servers. Older programs read such an answer without the copies.
+The Erlang original does not know this call, and says so. If all servers have all ids, that counts as
+`ok`. Otherwise it is not used: it would let its programs take the same lock on other servers.
 
 A lock server that was started without a set takes it from the first node that reports one, and
 keeps it as long as a node that reported it is connected. Nodes that report nothing name the nodes
@@ -36,15 +35,12 @@ if TYPE_CHECKING:
     from locks.otp.process.processes import Processes
     from locks.runtime.executor import Executor
 
-__all__ = ["PLACEMENT", "SERVERS", "Agreement", "Agreements", "pack_servers", "unpack_servers"]
+__all__ = ["SERVERS", "Agreement", "Agreements", "pack_servers", "unpack_servers"]
 
-SERVERS, PLACEMENT = Atom("servers"), Atom("placement")
+SERVERS = Atom("servers")
 OK = Atom("ok")
 AGAIN = 5.0  # seconds until a node that does not agree is called again
-OLD = (
-    "{} can't have the locks of some ids only (copies={}): it runs an older version of locks, or the Erlang original. "
-    "Install the same version of locks on all servers"
-)
+ORIGINAL = "{} runs the Erlang original, which can't have the locks of some ids only (copies={}); leave copies out, or {} out of the servers"
 
 
 class Agreement:
@@ -82,29 +78,19 @@ class Agreement:
 
 
 class _Said(NamedTuple):
-    """A set of servers that all have all ids, as it is sent."""
-
-    nodes: Annotated[tuple[Name, ...], Size(MOST_SERVERS)]
-    require: Require
-
-
-class _Placed(NamedTuple):
-    """A set of servers of which some have each id, as it is sent."""
+    """A set of servers, as it is sent."""
 
     nodes: Annotated[tuple[Name, ...], Size(MOST_SERVERS)]
     require: Require
     copies: Number
 
 
-_FORMS = Forms({Name: Form(str, to_node_name)})
-_FORM = _FORMS.message(_Said, OURS, SERVERS)
-_PLACED_FORM = _FORMS.message(_Placed, OURS, PLACEMENT)
+_FORM = Forms({Name: Form(str, to_node_name)}).message(_Said, OURS, SERVERS)
 
 
 def pack_servers(servers: Servers) -> tuple[Any, ...]:
     """A node's set of servers as a term."""
-    said = servers._replace(nodes=tuple(sorted(servers.nodes)))
-    term: tuple[Any, ...] = _PLACED_FORM.pack(said) if said.copies else _FORM.pack(said[:2])
+    term: tuple[Any, ...] = _FORM.pack(servers._replace(nodes=tuple(sorted(servers.nodes))))
     return term
 
 
@@ -114,12 +100,11 @@ def unpack_servers(term: tuple[Any, ...]) -> Servers:
     Raises:
         BadMessage: It is not of this form.
     """
-    is_placed = term[1] == PLACEMENT
-    said = Servers(*(_PLACED_FORM if is_placed else _FORM).unpack(term))
-    if is_placed and not 0 < said.copies < len(said.nodes):
-        raise BadMessage(f"{said.copies} is not a number of copies, with {len(said.nodes)} servers")
+    said = Servers(*_FORM.unpack(term))
     if not said.nodes or list(said.nodes) != sorted(set(said.nodes)):
         raise BadMessage(f"{brief(list(said.nodes))} should be one or more nodes, sorted")
+    if not said.copies < len(said.nodes):
+        raise BadMessage(f"{said.copies} is not a number of copies, with {len(said.nodes)} servers")
     return said
 
 
@@ -171,7 +156,7 @@ class Agreements:
             refusals[name] = text = disagreement(name, unpack_servers(answer), self._node.name, own)
             self._node.notices.warn("servers", name, "%s", text)
         elif answered and own.copies and answer != OK:
-            refusals[name] = text = OLD.format(name, own.copies)
+            refusals[name] = text = ORIGINAL.format(name, own.copies, name)
             self._node.notices.warn("servers", name, "%s", text)
         elif answered:  # a node that does not understand the call runs the original
             refusals.pop(name, None)

@@ -46,7 +46,7 @@ from locks.node.client.refusals import not_from_elsewhere
 from locks.node.marks import memory_of
 from locks.node.observing.inquiries import Inquiries
 from locks.node.observing.news import are_servers, log_node_down, log_node_up
-from locks.node.peers.agreement import PLACEMENT, SERVERS, Agreements
+from locks.node.peers.agreement import SERVERS, Agreements
 from locks.node.peers.arrivals import Arrivals
 from locks.node.peers.greeter import Greeter
 from locks.node.peers.greeting import GREETING
@@ -75,8 +75,8 @@ from locks.runtime.executor import Executor
 from locks.runtime.identity import Listener
 from locks.runtime.monitor import Client
 from locks.wire import pages
-from locks.wire.forms import LOCK_SERVER, OURS, agent_of, is_ours, pid_of, to_lock_id
-from locks.wire.messages import NOT_UNDERSTOOD, pack, unpack_to_agent, unpack_to_server
+from locks.wire.forms import LOCK_SERVER, agent_of, is_ours, pid_of, to_lock_id
+from locks.wire.messages import pack, unpack_to_agent, unpack_to_server
 from locks.wire.refusals import pack_attributes, unpack_error
 from locks.wire.urgency import kind_of
 from locks.wire.values import ABOUT, VIEW, pack_view
@@ -598,34 +598,13 @@ class Cluster:
                     self.remotes.answer_term(caller, tag, self._answer(sender.node, request))
         except StrangeMessage as error:
             self.ignored("ignored a message of %s: %s", sender.node, error)
-            if is_ours(term):
-                self._answer_strange(term)
 
     def ignored(self, text: str, *args: object) -> None:
         """Log that the present message of another node was ignored."""
         self.node.notices.warn("ignored", self.processes.speaker, text, *args)
 
-    def _answer_strange(self, term: tuple[Any, ...]) -> None:
-        """Inform the sender of a message of an unknown kind that it was ignored.
-
-        This answer is a cast, which is never answered.
-        """
-        encoded = etf.encode((CAST, (OURS, NOT_UNDERSTOOD, term[1])))
-        self.processes.send_named(self.processes.speaker, LOCK_SERVER, encoded)
-
-    def _not_understood(self, term: tuple[Any, ...]) -> None:
-        """Log that a node has ignored one of our messages."""
-        kind = term[2] if len(term) > 2 else None
-        name = self.processes.speaker
-        shown = kind.name if isinstance(kind, Atom) else brief(kind)
-        text = "%s did not understand the message %s and ignored it; install the same version of locks there"
-        self.node.notices.warn("not understood", name, text, name, shown)
-
     def _take_ours(self, term: tuple[Any, ...], sender: Pid) -> None:
         """Take in a message of another Python node to our lock server."""
-        if term[1] is NOT_UNDERSTOOD:
-            self._not_understood(term)
-            return
         if term[1] is pages.TAKEN:
             self.readers.taken(sender.node, *pages.unpack_taken(term))
             return
@@ -653,7 +632,7 @@ class Cluster:
         """The answer to a call of the lock server."""
         if is_ours(request) and request[1] == GREETING:
             return self.greeter.take_greeting(name, request)
-        if is_ours(request) and request[1] in (SERVERS, PLACEMENT):
+        if is_ours(request) and request[1] == SERVERS:
             return self.agreements.take_servers(name, request)
         if is_ours(request) and request[1] == ABOUT and len(request) == 3:
             return self.original_peers.about(request[2])
@@ -676,8 +655,6 @@ class Cluster:
                 self.original_peers.to_ours(agent, message, sender)
         except StrangeMessage as error:
             self.ignored("ignored a message to %s: %s", agent, error)
-            if is_ours(message):
-                self._answer_strange(message)
 
     def _spawn(self, request: SpawnRequest) -> Callable[[], object] | None:
         return self.original_peers.watcher_request(request)

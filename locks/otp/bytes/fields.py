@@ -19,7 +19,7 @@ it is this:
 
     def unpack(term, context=None):
         if type(term) is not tuple or len(term) != 5:
-            term = fitted(term, kind, 5, defaults)
+            raise wrong(term, kind)
         (_, _, agent_, lock_id_, mode_,) = term
         return new(kind, (unpack0(agent_, context), unpack1(lock_id_),
                     None if mode_ is None else unpack2(mode_),))
@@ -27,9 +27,6 @@ it is this:
 `new` is `tuple.__new__`: a named tuple's own function would check the number of values, which is
 known.
 
-Nodes of different versions understand each other as long as new fields come last and have a
-default. `fitted` cuts off unknown fields of a newer node, and fills in the defaults of fields that
-an older node did not send. A field must never be removed, moved, or given another type.
 `tests/unit/test_wire_forms.py` compares the bytes of all messages with recorded ones.
 
 `locks_leader` uses this module for the messages of its elections.
@@ -177,8 +174,7 @@ class _Text:
         self._head = {f"head{number}": part for number, part in enumerate(head)}
         self._names = {**self._head, "kind": kind, "new": tuple.__new__}
         self._names["one_line"] = one_line
-        self._names |= {"wrong": _wrong, "too_long": _too_long, "fitted": _fitted}
-        self._names["values"] = tuple(getattr(kind, "_field_defaults", {}).values())
+        self._names |= {"wrong": _wrong, "too_long": _too_long}
         self._called: dict[Any, int] = {}
 
     def form(self) -> Form:
@@ -188,8 +184,6 @@ class _Text:
         name = f"<form {next(_numbers)} of {self._kind}>"
         linecache.cache[name] = (len(text), None, text.splitlines(True), name)  # for tracebacks
         exec(compile(text, name, "exec"), self._names)
-        if self._names["values"]:
-            self._names["defaults"] = self._names["pack_defaults"]()
         return Form(self._names["pack"], self._names["unpack"], in_context=True)
 
     def _as_a_whole(self) -> str:
@@ -222,26 +216,15 @@ def unpack(term, context=None):
         is_plain = " and ".join(_test(each, name) for name, each in plain.items() if each)
         raise_wrong = f"raise wrong(term, kind, {_tuple(fields)}, fields)"
         whole = len(self._head) + len(fields)
-        late = len(self._names["values"])
-        defaults = f"""\
-def pack_defaults(context=None):
-    {_tuple([*fields][-late:])} = values
-    return {_tuple(terms[-late:])}
-"""
-        grows = hasattr(self._kind, "_fields") or self._head
-        otherwise = (
-            f"term = fitted(term, kind, {whole}, defaults)" if grows else "raise wrong(term, kind)"
-        )
         or_wrong = f"if not ({is_plain}):\n        {raise_wrong}" if is_plain else ""
         return f"""\
-{defaults if late else "defaults = ()"}
 def pack(value, context=None):
     {_tuple(fields)} = value
     return {_tuple([*self._head, *terms])}
 
 def unpack(term, context=None):
     if type(term) is not tuple or len(term) != {whole}:
-        {otherwise}
+        raise wrong(term, kind)
     {_tuple(["_" for _ in self._head] + [*fields])} = term
     {or_wrong}
     return {f"new(kind, {_tuple(values)})" if hasattr(self._kind, "_fields") else _tuple(values)}
@@ -302,27 +285,6 @@ def _fields(kind: Any) -> dict[str, Any] | None:
 
 def _tuple(items: Iterable[str]) -> str:
     return f"({''.join(f'{item}, ' for item in items)[:-1]})"
-
-
-def _fitted(term: Any, kind: Any, whole: int, defaults: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Fit a term from another version of this library to the number of parts in this version.
-
-    Args:
-        term: The received term.
-        kind: The type that it should have.
-        whole: The number of parts of this type.
-        defaults: The terms of the defaults of its last parts.
-
-    Raises:
-        BadMessage: It is no tuple, or a part without a default is missing.
-    """
-    if type(term) is tuple:
-        missing = whole - len(term)
-        if missing < 0:
-            return term[:whole]
-        if missing <= len(defaults):
-            return term + defaults[len(defaults) - missing :]
-    raise _wrong(term, kind)
 
 
 def _wrong(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from locks.errors import name_of_kind
 from locks.lock_ids import shown
 from locks.otp.bytes import etf
 from locks.otp.bytes.terms import LONGEST_ATOM, Atom
@@ -27,7 +26,7 @@ def reason_term(reason: Any) -> Any:
     if isinstance(reason, str):
         return Atom(sendable_text(reason)[:LONGEST_ATOM])
     if isinstance(reason, BaseException):
-        return (Atom(name_of_kind(reason)[:LONGEST_ATOM]), sendable_text(reason))
+        return (Atom(type(reason).__name__[:LONGEST_ATOM]), sendable_text(reason))
     try:
         if len(etf.encode(reason)) <= LONGEST_REASON:
             return reason

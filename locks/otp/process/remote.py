@@ -22,7 +22,7 @@ import pykka
 from pykka._envelope import Envelope
 from pykka.messages import ProxyCall, _ActorStop
 
-from locks.errors import LocksError, MisuseError, OperatingError, name_of_kind
+from locks.errors import LocksError, MisuseError, OperatingError
 from locks.otp.bytes import etf
 from locks.otp.bytes.terms import Atom, Pid, Reference
 from locks.otp.links.budgets import MOST_CALLS, check_budget
@@ -393,7 +393,7 @@ class Errors(NamedTuple):
 
     def raised(self, error: Exception) -> Any:
         """An exception as a term: class, text, and attributes."""
-        return (RAISED, name_of_kind(error), sendable_text(error), self.pack(error))
+        return (RAISED, type(error).__name__, sendable_text(error), self.pack(error))
 
     def unraised(self, answer: Any) -> Exception | None:
         """The exception in an answer, or `None`."""

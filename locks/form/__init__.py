@@ -1,1 +1,0 @@
-"""Names that have moved."""
