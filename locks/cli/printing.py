@@ -17,7 +17,6 @@ __all__ = ["IN_OPTIONS", "Progress", "in_options", "run_printing", "say"]
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 UNWRITTEN = 3
-PIPE = 13  # SIGPIPE; not on every system
 OFTEN = 0.2  # seconds between two updates of the progress line
 
 
@@ -32,7 +31,6 @@ IN_OPTIONS = {
     ),
     "LOCKS_ALLOW_PLAINTEXT=1 or allow_plaintext=True if": "set LOCKS_ALLOW_PLAINTEXT=1 if",
     "with epmd=True": "with LOCKS_EPMD=1",
-    "and allow_short_cookie=True is set": "and it is a server with --allow-short-cookie",
 }
 
 
@@ -81,7 +79,7 @@ def run_printing(name: str, run: Callable[[], int]) -> int:
             raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # for the flush at exit
         if error.errno == errno.EPIPE:
-            return 128 + PIPE
+            return 128 + signal.SIGPIPE
         print(f"{name}: can't write the output: {error.strerror}", file=sys.stderr)
         return UNWRITTEN
 
