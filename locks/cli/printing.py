@@ -15,7 +15,6 @@ __all__ = ["IN_OPTIONS", "in_options", "run_printing", "say"]
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 UNWRITTEN = 3
-PIPE = 13  # SIGPIPE; not on every system
 
 
 # What errors advise to programs, and what helps those who run a command.
@@ -29,7 +28,6 @@ IN_OPTIONS = {
     ),
     "LOCKS_ALLOW_PLAINTEXT=1 or allow_plaintext=True if": "set LOCKS_ALLOW_PLAINTEXT=1 if",
     "with epmd=True": "with LOCKS_EPMD=1",
-    "and allow_short_cookie=True is set": "and it is a server with --allow-short-cookie",
 }
 
 
@@ -78,6 +76,6 @@ def run_printing(name: str, run: Callable[[], int]) -> int:
             raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # for the flush at exit
         if error.errno == errno.EPIPE:
-            return 128 + PIPE
+            return 128 + signal.SIGPIPE
         print(f"{name}: can't write the output: {error.strerror}", file=sys.stderr)
         return UNWRITTEN
