@@ -66,7 +66,7 @@ _started_in = 0  # the process that started a node
 _newborn: Node | None = None  # a node that is still waiting for its servers
 _plan: _Plan | None = None  # of the node that was started last
 _preset: Callable[[], Mapping[str, Any]] | None = None
-_next_plan: _Plan | None = None  # of the parent's node
+_parents_plan: _Plan | None = None  # of the parent's node
 _may_inherit = True  # whether the settings of the parent's node were not looked up yet
 _starting = native_lock()
 CONNECTED_WITHIN = 5.0  # seconds that `start` waits until it is known whether the servers run
@@ -86,7 +86,6 @@ def start(
     net_ticktime: float | None = None,
     mesh: bool | None = None,
     allow_plaintext: bool | None = None,
-    allow_short_cookie: bool = False,
     log_waits_longer_than: float | None = None,
     state: str | Path | None = None,
     limits: Mapping[str, int] | None = None,
@@ -129,7 +128,6 @@ def start(
             default, except for clients of servers. A node without mesh that does not listen is a *client node*: it
             connects only to its peers and uses their lock servers; other nodes neither see it nor use it for locks.
         allow_plaintext: Allow addresses other than loopback without TLS.
-        allow_short_cookie: Allow a cookie of fewer than 16 characters.
         log_waits_longer_than: Waits for a lock of this node that take longer, in seconds, are logged to `locks.waits`;
             1 by default. `math.inf` logs none.
         state: The file in which a lock server keeps what is done (`locks.once`), so that it survives the end of all
@@ -176,8 +174,8 @@ def start(
         "limits": limits,
     }
     cookie = None  # keeps it out of tracebacks that show variables
-    if _next_plan is not None and all(each is None for each in given.values()):
-        return _start_again()
+    if _parents_plan is not None and all(each is None for each in given.values()):
+        return _start_as_parent()
     with _starting:
         node = _default if _runs_already(given) else None
         elsewhere = {} if node is not None else arguments(read_settings())
@@ -188,7 +186,7 @@ def start(
         wanted = dict(given)
         wanted |= {what: value for what, value in elsewhere.items() if given[what] is None}
         # Without the lock, because it may take time: another greenlet of this thread may need it.
-        plan = _plan_of(trace, register_agents, allow_short_cookie, **wanted)
+        plan = _plan_of(trace, register_agents, **wanted)
         if plan.has_servers_elsewhere:
             check_may_wait()
         with _starting:
@@ -262,7 +260,6 @@ class _Plan(NamedTuple):
         trace: As for `start`.
         register_agents: As for `start`.
         log_waits_longer_than: As for `start`.
-        forked: Whether the node is in the parent process.
     """
 
     name: str
@@ -272,15 +269,14 @@ class _Plan(NamedTuple):
     trace: Trace | None
     register_agents: bool
     log_waits_longer_than: float
-    forked: bool = False
 
     @property
     def has_servers_elsewhere(self) -> bool:
         """Whether the node is a client of servers; then `start` waits for them."""
         return self.options is not None and any(each != self.name for each in self.options.servers)
 
-    def again(self) -> _Plan:
-        """The same options for another node that replaces this one.
+    def for_child(self) -> _Plan:
+        """The same options for the node of a child process.
 
         Raises:
             MisuseError: A forked child needs another name, and the name was chosen by the program.
@@ -289,8 +285,6 @@ class _Plan(NamedTuple):
             return self
         if self.anonymous and self.options.hidden:
             return self._replace(name=self.options.name_for(None))
-        if not self.forked:
-            return self
         raise MisuseError(
             f"can't use node {self.name} here: it belongs to the parent process; call locks.start(...) here, "
             "with another name, or without a name as a client of servers=[...]",
@@ -301,7 +295,6 @@ class _Plan(NamedTuple):
 def _plan_of(
     trace: Trace | None,
     register_agents: bool,
-    allow_short_cookie: bool,
     *,
     name: str | None,
     servers: Any,
@@ -324,7 +317,6 @@ def _plan_of(
         )
     made = None
     if not (servers is None or here) or any(each is not None for each in options.values()):
-        options["allow_short_cookie"] = allow_short_cookie
         made = meeting.options_of(name, checked, CONNECTED_WITHIN, servers=servers, **options)
     if checked is None:
         checked = NODE_NAME if made is None else made.name_for(None)
@@ -337,7 +329,7 @@ def _begin(plan: _Plan) -> Node:
     Raises:
         MisuseError: This process is one of several, would have locks of its own, and nothing says that this is intended.
     """
-    global _default, _newborn, _plan, _next_plan, _started_in
+    global _default, _newborn, _plan, _parents_plan, _started_in
     patcher = sys.modules.get("eventlet.patcher")
     if patcher is not None and patcher.is_monkey_patched("thread"):
         raise MisuseError(GREEN_THREADS, node=plan.name)
@@ -354,20 +346,20 @@ def _begin(plan: _Plan) -> Node:
     _default = node
     if plan.here:
         take_servers(node, Servers.alone(plan.name))
-    _plan, _next_plan = plan._replace(forked=False), None
+    _plan, _parents_plan = plan, None
     if plan.here or plan.options is not None:
-        hand_down(plan._replace(forked=True, trace=None))
+        hand_down(plan._replace(trace=None))
     return node
 
 
 def _inherit() -> None:
     """In a process that `multiprocessing` has started: the node is started with what the parent's was started with."""
-    global _next_plan, _may_inherit
+    global _parents_plan, _may_inherit
     if _may_inherit and _preset is None:
         plan = handed_down()
         with _starting:
-            if _may_inherit and _default is None and _next_plan is None:
-                _next_plan = plan
+            if _may_inherit and _default is None and _parents_plan is None:
+                _parents_plan = plan
             _may_inherit = False
 
 
@@ -388,12 +380,12 @@ def _ready(node: Node) -> Node:
     return node
 
 
-def _start_again() -> Node:
+def _start_as_parent() -> Node:
     """In a child process: start a node with the options of the parent's."""
-    plan = _next_plan
+    plan = _parents_plan
     if plan is None:  # another thread has done it
         return default_node()
-    plan = plan.again()
+    plan = plan.for_child()
     if plan.options is not None:
         plan = plan._replace(options=meeting.located_again(plan.options, CONNECTED_WITHIN))
     with _starting:
@@ -463,7 +455,7 @@ def default_node() -> Node:
             _check_is_here(node)
         return _ready(node) if node is _newborn else node
     _inherit()
-    return start() if _next_plan is None else _start_again()
+    return start() if _parents_plan is None else _start_as_parent()
 
 
 def check_shared(otherwise: str) -> None:
@@ -510,12 +502,11 @@ def _at_exit() -> None:
 
 def _forget_node() -> None:
     """Forget the node in a forked child."""
-    global _default, _starting, _next_plan
+    global _default, _starting, _parents_plan
     node, _default = _default, None
     _starting = native_lock()
-    plan = _next_plan if node is None else _plan
-    _next_plan = None if plan is None else plan._replace(forked=True)
     if node is not None:
+        _parents_plan = _plan
         node.leave_to_parent()
 
 

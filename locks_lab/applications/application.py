@@ -282,7 +282,7 @@ class Application(Stage, Nodes):
 
     def _plan(self, link: Link) -> None:
         """Plan when the first message on a link arrives."""
-        number, _, _ = self.network.links[link][0]
+        number, _ = self.network.links[link][0]
         self._at(self.time + self._delay(), MESSAGES, self._arrive, link, number)
 
     def _delay(self) -> float:

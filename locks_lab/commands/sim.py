@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["add_command"]
 
-POLICIES = ("any", "skewed", "oldest", "quiet", "timed")
+POLICIES = ("any", "skewed", "oldest", "quiet")
 
 RUN = """\
 Missing options are drawn from each seed. The same seed and the same options always do the same.
@@ -38,7 +38,7 @@ The first run that fails is shrunk, told, and printed as a command that replays 
 
   python -m locks sim run --runs 5000
   python -m locks sim run --agents 20 --locks 10 --nodes 3 --faults
-  python -m locks sim run --nodes 3 --require majority --policy timed
+  python -m locks sim run --nodes 3 --require majority --policy skewed
   python -m locks sim run --rule few --agents 4
 """
 
@@ -216,13 +216,6 @@ def _add_run(subcommands: Any) -> None:
         metavar="SHARE",
         help="share of locks whose tokens are requested, 0 to 1",
     )
-    parser.add_argument(
-        "--units",
-        type=share,
-        default=0,
-        metavar="SHARE",
-        help="share of counted lock ids, 0 to 1 (default 0)",
-    )
     parser.add_argument("--policy", choices=POLICIES, help="how schedules are chosen")
     parser.add_argument(
         "--faults",
@@ -234,26 +227,14 @@ def _add_run(subcommands: Any) -> None:
         action=argparse.BooleanOptionalAction,
         help="each client has its own node, connected to lock servers only; or none has",
     )
-    action = parser.add_mutually_exclusive_group()
-    action.add_argument(
-        "--abort",
-        action="store_true",
-        default=None,
-        help="an agent that must give way aborts, if its client was given the lock",
-    )
-    action.add_argument(
-        "--surrender",
-        action="store_false",
-        dest="abort",
-        help="an agent that must give way surrenders a lock",
-    )
 
 
 def _run(options: argparse.Namespace) -> int:
     from locks_lab.schedules.plan import Shape
     from locks_lab.schedules.runs import Tally, run_seeds
 
-    shape = Shape(**{name: getattr(options, name) for name in Shape._fields})
+    given = vars(options)
+    shape = Shape(**{name: given[name] for name in Shape._fields if name in given})
     seeds = range(options.seed, options.seed + options.runs)
     tally = Tally()
     began = time.perf_counter()

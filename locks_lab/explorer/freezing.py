@@ -42,7 +42,9 @@ from locks.model import AgentId, RequestRecord
 __all__ = ["DROPPED", "SINGLE", "UNORDERED", "Labels", "fields", "freeze"]
 
 DROPPED = {
-    "LockTable": {"_requests", "_grants", "_waits", "_surrenders", "_refused", "spares"},
+    "LockTable": {
+        *("_requests", "_grants", "_waits", "_surrenders", "_refused_surrenders", "spares"),
+    },
     "ScriptedClient": {
         *("aborts", "options", "script", "nodes", "clock", "rule", "home"),
         *("fresh", "gone"),

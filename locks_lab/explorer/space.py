@@ -131,7 +131,7 @@ class Space(Reactions):
             client.clock = None  # agents that begin later are in the order of their clients
             parties.append(self.party(client, client.agent.unsettled, first=True))
         queues = {
-            self.link(*link): tuple(self.message(m) for _, _, m in queue)
+            self.link(*link): tuple(self.message(m) for _, m in queue)
             for link, queue in world.links.items()
         }
         network = self.outages.number(world.network, world.cuts, world.crashes, world.restarts)
@@ -341,7 +341,7 @@ class Space(Reactions):
         world = self.outages.at(number)
         network = world.network
         for link, queue in channels:
-            network.links[self.links[link]] = deque((0, 0.0, message) for message in queue)
+            network.links[self.links[link]] = deque((0, message) for message in queue)
         new = list(parties)
         events: list[tuple[int, int]] = []  # party, and its event
         there = network.make(change)
@@ -367,7 +367,7 @@ class Space(Reactions):
                 assert_never(change)
         after = self.outages.number(network, world.cuts, world.crashes, world.restarts)
         queues = {
-            self.link(*link): tuple(message for _, _, message in queue)
+            self.link(*link): tuple(message for _, message in queue)
             for link, queue in network.links.items()
         }
         network.links.clear()

@@ -106,7 +106,7 @@ class _Space:
         self.seen: dict[int, dict[tuple[str, str], str]] = {}
         self.most = 0
         queues = {
-            self._link(link): tuple(self._message(m) for _, _, m in queue)
+            self._link(link): tuple(self._message(m) for _, m in queue)
             for link, queue in world.network.links.items()
         }
         self.first: State = (
@@ -178,14 +178,13 @@ class _Space:
         scratch = self.outages.at(number)
         network = scratch.network
         network.links = {
-            self.links[link]: deque((0, 0.0, message) for message in queue)
-            for link, queue in queues
+            self.links[link]: deque((0, message) for message in queue) for link, queue in queues
         }
         there = network.make(change)
         if change[0] == "cut":
             scratch.cuts -= 1
         channels = {
-            self._link(link): tuple(message for _, _, message in queue)
+            self._link(link): tuple(message for _, message in queue)
             for link, queue in network.links.items()
         }
         after = self.outages.number(network, scratch.cuts, 0, 0)

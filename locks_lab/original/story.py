@@ -9,24 +9,24 @@ since it was sent. `sequence` draws the same as a Mermaid diagram.
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import groupby
 
 from locks.errors import assert_never
-from locks.model import AgentId, Edge, RequestRecord, show
+from locks.model import AgentId, show
 from locks_lab.original.agent import Finding
 from locks_lab.original.messages import Ask, End, Info, Key, Surrender, Surrendered
 from locks_lab.original.queues import Group
 from locks_lab.original.table import Row
-from locks_lab.original.world import Choice, Event, Mail, Wait, World
+from locks_lab.original.world import Choice, Event, Mail, World
 from locks_lab.schedules.schedule import carry_on
-from locks_lab.stories.diagrams import folded, wait_for_graph
+from locks_lab.stories.diagrams import folded
 from locks_lab.stories.formatter import name_of
 from locks_lab.stories.words import capital, listed
 from locks_lab.worlds.client import SERIALS
 from locks_lab.worlds.network import Link, Party
 
-__all__ = ["Narrator", "finish", "sequence", "tell", "tell_each", "usual", "waits"]
+__all__ = ["Narrator", "finish", "sequence", "tell", "tell_each", "usual"]
 
 MOST = 20_000
 
@@ -311,29 +311,3 @@ def _notes(narrator: Narrator, ids: dict[Party, str], event: Event) -> Iterator[
         lock = narrator.lock(found.place.key)
         text = f"a circle, {name_of(found.place.agent)} must yield, I forget {lock}"
     yield f"    Note over {ids[event.agent]}: {folded(text)}"
-
-
-def waits(world: World) -> str:
-    """Draw the largest wait-for graph that the lock tables have had, as a Mermaid flowchart."""
-    events: Sequence[Event] = world.events or []
-    most: tuple[Wait, ...] = max((event.waits for event in events), key=len, default=())
-
-    def record(wait: Wait, agent: AgentId, state: str) -> RequestRecord:
-        return RequestRecord(
-            wait.node,
-            agent.serial,
-            agent,
-            name_of(agent),
-            wait.lock_id,
-            wait.mode,
-            "waiting" if state == "waiting" else "granted",
-            0,
-            0,
-            True,
-            0,
-        )
-
-    return wait_for_graph(
-        Edge(record(wait, wait.agent, "waiting"), record(wait, wait.other, "granted"))
-        for wait in most
-    )

@@ -139,7 +139,6 @@ class Event(NamedTuple):
         sent: The messages sent, in order.
         found: The circle that the agent found.
         answered: Whether its client was notified that it holds everything.
-        waits: Who waits for whom after the event.
         again: The client's next agent, if it has begun again.
     """
 
@@ -150,7 +149,6 @@ class Event(NamedTuple):
     sent: tuple[Mail, ...] = ()
     found: Finding | None = None
     answered: bool = False
-    waits: tuple[Wait, ...] = ()
     again: AgentId | None = None
 
 
@@ -238,8 +236,7 @@ class World(ByHand):
         for client, each in zip(self.clients, clients, strict=True):
             client.state = each
         self.network.links = {
-            link: deque((number, 0.0, m) for number, m in enumerate(queue))
-            for link, queue in queues
+            link: deque((number, m) for number, m in enumerate(queue)) for link, queue in queues
         }
         self.unsettled = dict.fromkeys(c.number for c in self.clients if self._is_unsettled(c))
 
@@ -354,7 +351,7 @@ class World(ByHand):
         self._send_all(me, look.sent)
         if look.answered:
             self._answered(client)
-        self._note(Event(choice, me, step, None, (), found, look.answered, (), again))
+        self._note(Event(choice, me, step, None, (), found, look.answered, again))
         if look.answered:
             self._check_exclusion()
 
@@ -401,7 +398,7 @@ class World(ByHand):
 
     def _note(self, event: Event) -> None:
         if self.events is not None:
-            self.events.append(event._replace(sent=tuple(self._mail), waits=tuple(self.waits())))
+            self.events.append(event._replace(sent=tuple(self._mail)))
             self._mail.clear()
 
     # --- Checks

@@ -49,7 +49,7 @@ class OriginalGame:
     def _about(self, choice: Choice) -> tuple[str, MoveGroup]:
         match choice:
             case ("deliver", (sender, receiver)):
-                (_, _, message), *_ = self.world.network.links[sender, receiver]
+                (_, message), *_ = self.world.network.links[sender, receiver]
                 return f"{arrow(sender, receiver)}: {self._label(message)}", "message"
             case ("settle", number):
                 return f"Client {number} examines what it knows.", "message"

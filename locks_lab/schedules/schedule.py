@@ -5,8 +5,6 @@
     oldest   usually messages in the order of sending
     quiet    clients take their next steps only when nothing else can happen, and agents settle when
              all messages have arrived
-    timed    by the clock: messages take a random time, some of them a long time, clients think, and
-             agents settle when no more messages have arrived; the world's time advances
 
 A run with faults has two phases. In the first phase anything may happen, and faults come now and
 then. When nothing else can happen, clients may wait only for nodes that are down. In the second
@@ -42,22 +40,12 @@ __all__ = [
     "usual_rank",
 ]
 
-Policy = Literal["any", "skewed", "oldest", "quiet", "timed"]
+Policy = Literal["any", "skewed", "oldest", "quiet"]
 POLICIES: tuple[Policy, ...] = get_args(Policy)
 
 FAULT_RATE = 0.03  # how likely the next event is a fault
 
 REPAIRS = ("mend", "restart")
-
-# Mean delays in seconds of virtual time, by the kind of choice.
-DELAYS = {
-    "step": 0.002,
-    "time out": 0.05,
-    "notice": 0.02,
-    "connect": 0.05,
-    "deliver": 0.001,
-    "settle": 0.0,
-}
 
 AnyChoice = tuple[str, Any]  # an event and its parties, in any world
 C = TypeVar("C", bound=AnyChoice)
@@ -173,7 +161,6 @@ class Chooser:
         self.policy = policy
         self.in_order = in_order
         self.pace: dict[Any, float] = {}
-        self.due: dict[tuple[Any, int], float] = {}
 
     def __call__(self, world: Simulated[C], choices: list[C]) -> C:
         """One of the choices."""
@@ -193,8 +180,6 @@ class Chooser:
                     found = [choice for choice in choices if choice[0] == kind]
                     if found:
                         return rng.choice(found)
-            case "timed":
-                return self._first_due(world.network, choices)
             case _:
                 assert_never(self.policy)
         return rng.choice(choices)
@@ -204,34 +189,6 @@ class Chooser:
             return 0.2
         if choice not in self.pace:
             self.pace[choice] = 10 ** self.rng.uniform(-2.5, 0)
-        return self.pace[choice]
-
-    def _first_due(self, network: Network, choices: list[C]) -> C:
-        """The choice that is due first; each is given its time when it becomes possible."""
-        due: dict[tuple[C, int], float] = {}
-        best, first = choices[0], float("inf")
-        for choice in choices:
-            began, key = network.time, (choice, 0)
-            if choice[0] == "deliver":
-                number, began, _ = network.links[choice[1]][0]
-                key = (choice, number)
-            when = self.due.get(key)
-            if when is None:
-                mean = DELAYS[choice[0]]
-                if choice[0] == "deliver":
-                    mean *= self._pace(choice)
-                when = began + self.rng.expovariate(1 / mean) if mean else began
-            due[key] = when
-            if when < first:
-                best, first = choice, when
-        self.due = due
-        network.time = max(network.time, first)
-        return best
-
-    def _pace(self, choice: C) -> float:
-        """Most links are fast, some are slow."""
-        if choice not in self.pace:
-            self.pace[choice] = 30.0 if self.rng.random() < 0.1 else 1.0
         return self.pace[choice]
 
 

@@ -38,7 +38,6 @@ class Event(NamedTuple):
 
     Attributes:
         number: Its number, from 1.
-        time: Its virtual time, in seconds.
         choice: The choice.
         party: The lock server or the agent of the event; None if there is none.
         step: The step that a client takes; None if it ends.
@@ -55,7 +54,6 @@ class Event(NamedTuple):
     """
 
     number: int
-    time: float
     choice: Choice
     party: Party | None = None
     step: Step | None = None

@@ -64,13 +64,12 @@ class Network:
     Attributes:
         spokes_break: Whether connections of client nodes break with the connections that they go
             through.
-        links: The messages in flight from one party to another: the time of sending, and the
-            message.
+        links: The messages in flight from one party to another: the number of each among all
+            that were sent, and the message.
         seen: How a node sees its connection to another one, if they are ever connected.
         crashed: The nodes that do not run.
         apart: Pairs of nodes that cannot be connected at present.
         steady: Whether all nodes see each other.
-        time: The current virtual time, in seconds.
         sent: The number of messages sent.
         lost: The number of messages lost.
     """
@@ -84,7 +83,7 @@ class Network:
         self.nodes = tuple(nodes)
         self.spokes = spokes
         self.spokes_break = True
-        self.links: dict[Link, deque[tuple[int, float, Any]]] = {}
+        self.links: dict[Link, deque[tuple[int, Any]]] = {}
         self.seen: dict[Pair, Seen] = {
             (a, b): "up"
             for a in self.nodes
@@ -94,7 +93,6 @@ class Network:
         self.crashed: set[str] = set()
         self.apart: set[frozenset[str]] = set()
         self.steady = True
-        self.time = 0.0
         self.sent = 0
         self.lost = 0
 
@@ -110,7 +108,7 @@ class Network:
         queue = self.links.get((sender, receiver))
         if queue is None:
             queue = self.links[sender, receiver] = deque()
-        queue.append((self.sent, self.time, message))
+        queue.append((self.sent, message))
 
     def deliverable(self) -> list[Link]:
         """The links whose first message may arrive."""
@@ -134,7 +132,7 @@ class Network:
     def take(self, link: Link) -> Any:
         """Take the first message off a link."""
         queue = self.links[link]
-        _, _, message = queue.popleft()
+        _, message = queue.popleft()
         if not queue:
             del self.links[link]
         return message

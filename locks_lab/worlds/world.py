@@ -457,7 +457,6 @@ class World(Nodes, ByHand):
             self.events.append(
                 Event(
                     len(self.events) + 1,
-                    self.network.time,
                     choice,
                     party,
                     step,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 
 import pytest
@@ -166,54 +165,6 @@ def _mend(net: Net, name: str, fault: str) -> None:
     else:
         for proxy in net.links_of(name):
             proxy.heal()
-
-
-@pytest.mark.slow
-def test_a_stalled_link(net: Net) -> None:
-    """A link that takes everything and passes nothing on is found by its silence, from both ends."""
-    first, second, _ = workers(net)
-    holds(first, require="all")
-    waits = asks(second, "all")
-    proxy = net.link(first.name, SERVERS[0])
-    proxy.stall()
-    assert first.do("await_lost", timeout=30)
-    assert waits.get() == "have_all_locks"  # the server has given up the first one, too
-    proxy.heal()
-    net.until_whole()
-    second.do("ensure_held")
-
-
-@pytest.mark.slow
-def test_a_cut_between_clients(net: Net) -> None:
-    """A deadlock of three clients whose nodes are cut off from each other is resolved over their lock server."""
-    server = [SERVERS[0]]
-    for worker in workers(net):
-        worker.do("begin")
-        worker.do("lock", lock_id=["ring", worker.name], nodes=server)
-    one, other, youngest = workers(net)
-    links = [net.link(worker.name, youngest.name) for worker in (one, other)]
-    for link in links:
-        link.cut()
-    until_alive(youngest, *SERVERS)
-    asked = [
-        mine.ask("lock", lock_id=["ring", after.name], nodes=server)
-        for mine, after in itertools.pairwise([one, other, youngest, one])
-    ]
-    for worker in workers(net):
-        lock_id = ["ring", worker.name]
-        eventually(
-            lambda lock_id=lock_id: one.do(  # type: ignore[misc]
-                "waiting", client="looks", lock_id=lock_id, node=SERVERS[0]
-            )
-        )
-    assert asked[1].get() == "have_all_locks"  # what the youngest has surrendered
-    other.do("end")
-    assert asked[0].get() == "have_all_locks"
-    one.do("end")
-    assert asked[2].get() == "have_all_locks"
-    assert youngest.do("deadlocks") == 1
-    for link in links:
-        link.heal()
 
 
 def test_closed_connections_are_noticed_at_once(world: World) -> None:

@@ -6,7 +6,6 @@ The peers that say what is wrong go through the handshake as any other (`peers.P
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -14,7 +13,6 @@ import pytest
 
 import locks
 from locks.node.peers.greeting import PROTOCOL, Greeting, pack_greeting, unpack_greeting
-from locks.otp import distribution
 from locks.otp.bytes.fields import BadMessage
 from locks.otp.bytes.terms import Atom
 from locks.otp.links.budgets import Limits
@@ -24,8 +22,6 @@ from locks.otp.names.address_book import NAMES
 from locks.wire.forms import OURS
 from tests.cluster.nodes import ODD, A, B, C, Nodes, Peer, peer, until_connected, until_members
 from tests.helpers import eventually
-
-NOBODY = ("127.0.0.1", 1)  # nobody listens there
 
 
 def peer_of(node: locks.node.Node) -> Peer:
@@ -184,20 +180,6 @@ def test_a_wrong_greeting_ends_the_connection_and_changes_nothing(
 # --- One who names many -------------------------------------------------------------------------
 
 
-def test_names_that_one_peer_brings_in(nodes: Nodes) -> None:
-    """A thousand names are taken in from one peer, and not passed on to anybody; no more than that."""
-    a, b = nodes.meet(A, B)
-    odd = peer_of(a)
-    for turn in range(4):
-        odd.greet(*((f"lie{turn}-{n}@127.0.0.1", *NOBODY) for n in range(NAMES)))
-    eventually(lambda: f"lie3-{NAMES - 1}@127.0.0.1" in addresses(a))
-    eventually(lambda: len(addresses(a)) <= NAMES + 2)  # what is too much goes in the same turn
-    c = nodes.start(C, peers=[peer(a)])
-    until_members(c, A, B, C)
-    eventually(knows(b, A, C))
-    eventually(knows(c, A, B))
-
-
 # --- One who wants too much ---------------------------------------------------------------------
 
 
@@ -220,44 +202,6 @@ def test_a_short_ticktime_is_for_one_link(nodes: Nodes, monkeypatch: pytest.Monk
 
 
 # --- Names of the dead --------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_clients_that_came_and_went_are_forgotten(
-    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whatever newcomers join meanwhile, a name is gone when nobody has seen it for long enough."""
-    monkeypatch.setattr(distribution, "FORGET", 3.0)
-    a = nodes.start(A)
-    for number in range(5):
-        client = nodes.start(f"client{number}@127.0.0.1", peers=[peer(a)])
-        until_members(a, client.name)
-        eventually(lambda client=client: client.name in addresses(a))  # type: ignore[misc]
-        client.stop()
-    servers = [a]
-    ended = threading.Event()
-    threading.Timer(3.5, ended.set).start()
-    while not ended.is_set():
-        server = nodes.start(f"server{len(servers)}@127.0.0.1", peers=[peer(a)])
-        servers.append(server)
-        until_members(server, *(each.name for each in servers))
-        ended.wait(0.4)
-    names = {server.name for server in servers}
-    for server in servers:
-        eventually(lambda server=server: set(addresses(server)) == names - {server.name}, 2)  # type: ignore[misc]
-
-
-def test_one_peer_that_lies_about_an_age(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It keeps a name alive where it says so itself, while it does, and nowhere else."""
-    monkeypatch.setattr(distribution, "FORGET", 1.0)
-    a, b = nodes.meet(A, B)
-    odd = peer_of(a)
-    for _ in range(5):
-        odd.greet(("zombie@127.0.0.1", *NOBODY, 0.0))
-        eventually(lambda: "zombie@127.0.0.1" in addresses(a))
-        assert "zombie@127.0.0.1" not in addresses(b)
-    odd.close()
-    eventually(knows(a, B), 5)
 
 
 # --- Who is told what, when ---------------------------------------------------------------------

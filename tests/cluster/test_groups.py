@@ -204,37 +204,6 @@ def test_a_monitor_ends_with_its_actor(alone: locks.node.Node) -> None:
     member.stop()
 
 
-def test_snapshot_and_news_fit_under_load(alone: locks.node.Node) -> None:
-    """While many threads join and leave, each monitor's beginning and news make the end."""
-    members = [Member.start() for _ in range(8)]
-
-    def come_and_go(member: Any) -> None:
-        for _ in range(50):
-            groups.join("g", member)
-            groups.leave("g", member)
-        groups.join("g", member)
-
-    threads = [threading.Thread(target=come_and_go, args=(member,)) for member in members]
-    monitors = []
-    for thread in threads:
-        thread.start()
-        monitors.append(watch(alone, "g"))
-    for thread in threads:
-        thread.join()
-
-    def seen_by(monitor: Any, told: list[Any]) -> Counter[Any]:
-        view = Counter(monitor.members)
-        for news in list(told):
-            view.update({m: 1 if isinstance(news, groups.Joined) else -1 for m in news.members})
-            assert all(count in (0, 1) for count in view.values())
-        return +view
-
-    for monitor, told in monitors:
-        eventually(lambda m=monitor, t=told: seen_by(m, t) == Counter(members))  # type: ignore[misc]
-    for member in members:
-        member.stop()
-
-
 # --- Several nodes ------------------------------------------------------------------------------
 
 
@@ -261,27 +230,6 @@ def test_members_of_several_nodes(nodes: Nodes) -> None:
     theirs.stop()
     for node in (a, b, c):
         eventually(lambda node=node: seen(node, "g") == Counter([pid(a, mine)]))  # type: ignore[misc]
-    mine.stop()
-
-
-def test_a_node_that_is_stopped(nodes: Nodes) -> None:
-    """Its members leave the others; its own watchers see the others leave; then it is quiet."""
-    a, b = nodes.meet(A, B)
-    mine, theirs = Member.start(), Member.start()
-    groups.join("g", mine, node=a)
-    groups.join("g", theirs, node=b)
-    eventually(lambda: len(groups.members("g", node=a)) == 2)
-    eventually(lambda: len(groups.members("g", node=b)) == 2)
-    monitor, told = watch(b, "g")
-    b.stop()
-    until_connected(a)
-    assert groups.members("g", node=a) == [mine]
-    assert [type(news) for news in told] == [groups.Left]
-    assert [pid(a, member) for member in told[0].members] == [pid(a, mine)]
-    theirs.stop()
-    monitor.cancel()
-    eventually(lambda: not theirs.is_alive())
-    assert len(told) == 1
     mine.stop()
 
 

@@ -11,7 +11,7 @@ import pytest
 import locks
 from locks.errors import LimitExceeded
 from locks.node.server import listener
-from tests.cluster.nodes import A, B, C, Nodes, Tx, link, until_members
+from tests.cluster.nodes import A, Nodes, Tx, link, until_members
 from tests.helpers import LIMIT, eventually
 
 
@@ -80,35 +80,6 @@ def test_one_wait_too_many_is_refused_and_free_locks_are_not(nodes: Nodes) -> No
     asked[1].result(LIMIT)
 
 
-def test_one_transaction_too_many_is_refused(nodes: Nodes) -> None:
-    """The number of transactions with locks has a limit, too; one that has locks may have more."""
-    a = nodes.start(A, limits={"transactions": 2})
-    client = nodes.client(a)
-    first, second, third = (Tx(client) for _ in range(3))
-    first.lock(("a",), [A])
-    second.lock(("b",), [A])
-    assert refusal(third.ask(("c",), [A])).what == "transactions"
-    second.lock(("c",), [A])
-    first.end()
-    third.lock(("d",), [A])
-
-
-def test_transactions_that_are_over_are_forgotten(nodes: Nodes) -> None:
-    """A program that unlocks what it has locked, in one transaction after the other, leaves nothing behind but some numbers."""
-    a = nodes.start(A, limits={"transactions": 3})
-    client = nodes.client(a)
-    for number in range(20):
-        tx = Tx(client)
-        tx.lock(("x",), [A])
-        tx.do(lambda tx=tx: locks.original.unlock(tx.agent, ("x",)))
-        if number % 2:
-            tx.end()
-    assert a.statistics().refused == 0
-    assert a.cluster is not None
-    (guest,) = a.cluster.guests._known.values()
-    assert len(guest.agents) <= 3
-
-
 def test_a_refused_upgrade_keeps_the_read_lock(nodes: Nodes) -> None:
     """A read lock whose upgrade is one request too many is still held, and others still can't write."""
     a = nodes.start(A, limits={"requests": 1})
@@ -118,23 +89,6 @@ def test_a_refused_upgrade_keeps_the_read_lock(nodes: Nodes) -> None:
     tx.ensure_held(("x",))
     with pytest.raises(locks.LockTimeout):
         other.ask(("x",), [A], timeout=0).result(LIMIT)
-
-
-def test_a_majority_of_which_one_has_a_limit(nodes: Nodes) -> None:
-    """Where one of three servers refuses, a lock that the two others grant may be had, or the call fails; either way no lock is lost, and the next one is had when there is room."""
-    servers = [nodes.start(A), nodes.start(B), nodes.start(C, limits={"requests": 1})]
-    client = nodes.client(*servers)
-    one, two = Tx(client), Tx(client)
-    one.lock(("x",), [A, B, C], "majority")
-    eventually(lambda: len(one.granted(("x",))) == 3)
-    outcome = two.ask(("y",), [A, B, C], "majority").exception(LIMIT)
-    assert outcome is None or (isinstance(outcome, LimitExceeded) and outcome.node == C)
-    one.ensure_held(("x",))
-    one.end()
-    two.end()
-    last = Tx(client)
-    last.lock(("z",), [A, B, C], "majority")
-    eventually(lambda: len(last.granted(("z",))) == 3)
 
 
 def test_one_watch_too_many_is_refused(nodes: Nodes) -> None:

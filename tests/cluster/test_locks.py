@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent import futures
 from typing import Any
 
 import pytest
@@ -54,21 +53,6 @@ def test_the_originals_distributed_cases(world: World) -> None:
 # --- Requirements -------------------------------------------------------------------------------
 
 
-def test_all(nodes: Nodes) -> None:
-    """`all` has the lock on every node; who comes second waits for the first to end."""
-    made = nodes.meet(*ALL)
-    first, second = Tx(made[0]), Tx(made[1])
-    assert first.lock(X, ALL) == locks.values.LockResult("have_all_locks", ())
-    assert first.granted(X) == ALL
-    waits = second.ask(X, ALL)
-    eventually(lambda: all(len(requests(node)) == 2 for node in made))
-    assert not waits.done()
-    first.end()
-    assert waits.result(5).status == "have_all_locks"
-    second.end()
-    eventually(lambda: all(node.statistics().table.entries == 0 for node in made))
-
-
 def test_majority(nodes: Nodes) -> None:
     """Two majorities exclude each other; one that is not there does not matter."""
     a, b, c = nodes.meet(*ALL)
@@ -87,17 +71,6 @@ def test_majority(nodes: Nodes) -> None:
     with pytest.raises(locks.CannotServe) as error:
         Tx(a).lock(Y, (A, C, DEAD), "majority")
     assert set(error.value.nodes) == {C, DEAD}
-
-
-def test_any(nodes: Nodes) -> None:
-    """`any` has it as soon as one node has granted it."""
-    a, b = nodes.meet(A, B)
-    holder, other = Tx(a), Tx(b)
-    holder.lock(X, (A,))
-    assert other.lock(X, (A, B), "any").status == "have_all_locks"
-    assert other.granted(X) == (B,)
-    with pytest.raises(locks.CannotServe):
-        other.lock(Y, (DEAD,), "any")
 
 
 @pytest.mark.parametrize("require", ["all_alive", "majority_alive"])
@@ -210,39 +183,6 @@ def test_a_deadlock_is_aborted(nodes: Nodes) -> None:
     agents = {edge.waiter.agent for edge in error.value.deadlock.cycle}
     assert agents == {older.agent.id, younger.agent.id}
     assert first.result(5)
-
-
-@pytest.mark.parametrize("abort", [False, True])
-def test_a_deadlock_within_one_lock(nodes: Nodes, abort: bool) -> None:
-    """Two that ask for one lock on two nodes may get one node each: no client notices that."""
-    a, b = nodes.meet(A, B)
-    for number in range(20):
-        lock_id = ("one", number)
-        txs = [Tx(a, abort_on_deadlock=abort), Tx(b, abort_on_deadlock=abort)]
-        asked = [tx.ask(lock_id, (tx.node.name, *({A, B} - {tx.node.name}))) for tx in txs]
-        ends = dict(zip(asked, txs, strict=True))
-        for done in futures.as_completed(asked, 10):
-            assert done.result().status == "have_all_locks"
-            ends[done].ensure_held()
-            ends[done].end()
-
-
-@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 0, 2), (0, 2, 1)])
-def test_a_ring_over_three_nodes(nodes: Nodes, order: tuple[int, int, int]) -> None:
-    """Three on three nodes, each wants what the next one has: one yields, all get through."""
-    made = nodes.meet(*ALL)
-    txs = {index: Tx(made[index]) for index in order}
-    for index in range(3):
-        txs[index].lock(("ring", index), (ALL[index],))
-    asked = {
-        txs[index].ask(("ring", (index + 1) % 3), (ALL[(index + 1) % 3],)): index
-        for index in range(3)
-    }
-    deadlocks = set()  # of those that were in it, all are told of it
-    for done in futures.as_completed(asked, 10):
-        deadlocks.update(done.result().deadlocks)
-        txs[asked[done]].end()
-    assert [deadlock.agent for deadlock in deadlocks] == [txs[order[-1]].agent.id]
 
 
 # --- Nodes that are down, go down, and come back ------------------------------------------------

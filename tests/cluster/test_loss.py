@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import random
 import signal
 import socket
 import struct
@@ -23,10 +22,9 @@ from locks.wire.messages import pack
 from tests.cluster.harness import World
 from tests.cluster.nodes import A, B, C, Nodes, Peer, Tx, peer, until_connected, until_members
 from tests.cluster.servers import LIMIT, Servers
-from tests.helpers import SEED, eventually
+from tests.helpers import eventually
 
 X, Y = ("x",), ("y",)
-ALL = (A, B, C)
 
 # --- Loss ---------------------------------------------------------------------------------------
 
@@ -97,54 +95,6 @@ def test_tokens_of_a_restarted_node(nodes: Nodes) -> None:
         b = nodes.start(B, listen=b.address)
         assert b.connect(peer(a))
         until_members(a, B)
-
-
-def test_tokens_with_a_changing_majority(nodes: Nodes) -> None:
-    """Tokens increase from one holder to the next, whichever nodes make up the majority."""
-    made = {node.name: node for node in nodes.meet(*ALL)}
-    chance = random.Random(SEED)
-    last = 0
-    for number in range(12):
-        down = chance.choice([None, *ALL])
-        if down is not None:
-            made[down].stop()
-            for name, node in made.items():
-                if name != down:
-                    until_members(node, *(other for other in ALL if other != down))
-        up = [name for name in ALL if name != down]
-        tx = Tx(made[chance.choice(up)])
-        tx.lock(X, ALL, "majority")
-        token = tx.token(X)
-        assert token > last, (number, down)
-        assert tx.token(X) == token
-        last = token
-        if chance.random() < 0.5:
-            tx.end()
-        else:
-            tx.die()
-        if down is not None:
-            made[down] = nodes.start(down, listen=made[down].address)
-            for name in up:
-                made[down].connect(peer(made[name]))
-            for node in made.values():
-                until_members(node, *ALL)
-
-
-def test_tokens_of_all(nodes: Nodes) -> None:
-    """A token of `all` is larger than that of any holder before on any of the nodes."""
-    a, b, _ = nodes.meet(*ALL)
-    single = Tx(b)
-    single.lock(X, (B,))
-    before = single.token(X)
-    single.end()
-    first, second = Tx(a), Tx(b)
-    first.lock(X, ALL)
-    token = first.token(X)
-    assert token > before
-    waits = second.ask(X, ALL)
-    first.end()
-    waits.result(5)
-    assert second.token(X) > token
 
 
 @pytest.mark.parametrize("require", ["any", "majority_alive"])

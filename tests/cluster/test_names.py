@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import signal
-import socket
 import threading
-import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -134,32 +132,6 @@ def test_an_answer_counts_whenever_silence_is_judged(
     assert news.told == []
 
 
-def test_it_is_logged_once(world: World) -> None:
-    """Two programs with one name, as processes: a line on each side, and the first loses nothing."""
-    server = world.server(S)
-    first = world.worker(X, [server.peer])
-    until_alive(first, S)
-    assert first.do("begin", objects=[[["k"], "write", [S]]]) == "have_all_locks"
-    second = world.worker(X, [server.peer])
-    eventually(lambda: "another program has been connected as" in second.errors())
-    refused = [0]
-
-    def tries() -> bool:
-        with pytest.raises(locks.CannotServe, match="another program has been connected as"):
-            second.do("begin", objects=[[["k"], "write", [S]]])
-        refused[0] += 1
-        return refused[0] > 20
-
-    eventually(tries)
-    first.do("ensure_held", lock_id=["k"])
-    assert len(server.errors().splitlines()) == 1
-    assert "another program has been connected as" in server.errors()
-    assert len(second.errors().splitlines()) == 1
-    assert first.errors() == ""
-    first.kill()
-    until_alive(second, S)
-
-
 def test_heartbeats_leave_no_long_gap() -> None:
     """Whenever something was sent last: when there are `LOOKS` looks after it, something is sent again."""
     sent: list[bytes] = []
@@ -275,35 +247,6 @@ def test_the_same_program_connects_anew(nodes: Nodes, monkeypatch: pytest.Monkey
 
 
 # --- Who asks is held up himself ----------------------------------------------------------------
-
-
-def test_what_arrives_during_the_last_look_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The hub is held up while the last look falls due and the answer arrives: the answer is read first."""
-    monkeypatch.setattr(rivals, "SIGNS", (rivals.LOOK, rivals.LOOK))  # there is one look
-    here, there = socket.socketpair()
-    asked: Any = SimpleNamespace(closed=None, ticktime=1, heard=0, send=lambda _: None)
-    turn: Any = SimpleNamespace(run=lambda function, *args: function(*args))
-
-    def hold_up() -> None:
-        there.send(b"x")
-        time.sleep(rivals.LOOK * 3)
-
-    def ask(_: Link) -> None:
-        gevent.spawn_later(rivals.LOOK / 10, hold_up)
-
-    def hear() -> None:
-        asked.heard += here.recv(1) == b"x"
-
-    def judge() -> bool:
-        reader = gevent.get_hub().loop.io(here.fileno(), 1)
-        reader.start(hear)
-        try:
-            return rivals.Rivals(S, turn, {}, ask)._is_alive(asked)
-        finally:
-            reader.close()
-
-    with here, there:
-        assert gevent.spawn(judge).get()
 
 
 def test_a_server_that_was_stopped_asks_before_it_judges(world: World) -> None:

@@ -367,45 +367,6 @@ def test_a_forked_child_holds_no_connection(nodes: Nodes, patched: bool) -> None
     assert done.stdout.strip() == "[]"
 
 
-LOG = """
-import logging, sys, gevent, locks
-
-class Slow(logging.Handler):
-    def emit(self, record):
-        gevent.sleep(0.01)  # as one does that writes to a socket
-        seen.append(record)
-
-seen = []
-logging.getLogger("locks").addHandler(Slow())
-logging.getLogger("locks").setLevel(logging.DEBUG)
-node = locks.start("logs@127.0.0.1", cookie="cookie-of-the-tests", mesh=False)
-
-def work():
-    while len(seen) < 10:
-        with locks.transaction() as tx:
-            tx.lock(("x",))
-        gevent.sleep(0)
-
-workers = [gevent.spawn(work) for _ in range(3)]
-for _ in range(10):
-    assert node.connect(sys.argv[1])
-    node.disconnect(sys.argv[2])
-gevent.joinall(workers, timeout=20, raise_error=True)
-assert all(worker.ready() for worker in workers)
-locks.stop()
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("patched", [False, True])
-def test_a_log_that_takes_its_time(nodes: Nodes, patched: bool) -> None:
-    """What is logged is logged outside of the turn: a handler may give way to other greenlets."""
-    b = nodes.start(B, mesh=False)
-    script = ("from gevent import monkey; monkey.patch_all()\n" if patched else "") + LOG
-    done = run_program([sys.executable, "-c", script, peer(b), B])
-    assert done.returncode == 0, done.stderr
-
-
 def test_hearsay_is_forgotten(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
     """A node that only others know of is dialled no more when it is gone for long; a peer always is."""
     monkeypatch.setattr(distribution, "FORGET", 0.5)

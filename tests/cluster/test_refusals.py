@@ -70,31 +70,6 @@ def test_who_cannot_serve_is_told_why(nodes: Nodes) -> None:
         agent.lock_all([(("x",), "write", (A,), "all")], 5)
 
 
-def test_another_node_is_there(nodes: Nodes, caplog: pytest.LogCaptureFixture) -> None:
-    """A wrong address: the one who looks is told who is there, and that one who was looked for."""
-    a, b = nodes.start(A), nodes.start(B)
-    assert not b.connect(peer(a).replace(A, C), timeout=0)
-    eventually(
-        lambda: _warnings(
-            caplog, f"{B} can't connect to {C}: found {A} there instead of {C}; the name"
-        )
-    )
-    eventually(lambda: _warnings(caplog, f"{A} refused"))
-    (line,) = _warnings(caplog, f"{A} refused")
-    assert f"it expects {C}, but this is {A}; its address is wrong" in line
-
-
-def test_the_own_name(nodes: Nodes, caplog: pytest.LogCaptureFixture) -> None:
-    """Two programs with one name that meet each other."""
-    a, double = nodes.start(A), nodes.start(A)
-    assert not double.connect(peer(a).replace(A, B), timeout=0)
-    said = f"two programs have the name {A}; give each a unique name"
-    eventually(
-        lambda: _warnings(caplog, f"{A} can't connect to {B}: it answered not_allowed: {said}")
-    )
-    eventually(lambda: any(said in line for line in _warnings(caplog, f"{A} refused")))
-
-
 @pytest.mark.parametrize(
     ("answer", "said"),
     [

@@ -144,20 +144,6 @@ with locks.transaction(timeout=60) as tx:
 """
 
 
-def test_all_servers_are_restarted_one_after_the_other(world: World) -> None:
-    """A holder asks each of them for its lock again, so in the end it has it on three servers that all forgot it."""
-    servers = Servers(world, net_ticktime=60)
-    holder = servers.program(STAYS, arguments=NAMES)
-    assert holder.stdout.readline() == "has it\n"
-    for index, name in enumerate(NAMES):
-        servers.restart(index)
-        print(name, file=holder.stdin, flush=True)
-        got = holder.stdout.readline()
-        assert got == f"has it on {name}\n", (got, holder.communicate())
-    out, error = holder.communicate(timeout=LIMIT)
-    assert (out, error) == ("True\n", "")
-
-
 def test_a_lost_server_is_a_warning_at_the_others(world: World) -> None:
     """And that it is back. A program that loses it goes on with the others, and says nothing; a server that stops warns of nothing."""
     servers = Servers(world, net_ticktime=60)

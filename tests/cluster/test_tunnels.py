@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 import pykka
@@ -243,26 +242,6 @@ def test_who_comes_under_another_name_is_refused(
         said.append(bad.hear())
     assert x.nodes(hidden=True) == []
     eventually(lambda: tunnels(server) == ends(x) == 0)
-
-
-def test_a_crowd_of_tunnels_is_refused(nodes: Nodes) -> None:
-    """One node can open so many, and honest ones get in beside it."""
-    logging.getLogger("locks").setLevel(logging.CRITICAL)
-    try:
-        server = nodes.start(A)
-        x, y = nodes.client(server, name=X), nodes.client(server, name=Y)
-        bad = Bad(server)
-        for number in range(200):
-            bad.say(Open(BAD, number, X if number % 2 else Y))
-        answers = [bad.hear() for _ in range(200)]
-        assert any(
-            "which is the limit" in each.reason for each in answers if isinstance(each, Close)
-        )
-        assert ends(x) + ends(y) <= 128
-        bad.peer.close()
-        assert x.connect(Y)
-    finally:
-        logging.getLogger("locks").setLevel(logging.NOTSET)
 
 
 # --- Fork -------------------------------------------------------------------------------------------

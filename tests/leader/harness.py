@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -216,23 +215,6 @@ def have(members: Sequence[Member], limit: float = LIMIT, **content: Any) -> Non
 def store(member: Member, key: str, value: Any = 1, timeout: float = 30) -> None:
     """Write through a member."""
     assert member.do("leader_call", request=["store", key, value], timeout=timeout) == "ok"
-
-
-def frames(members: Sequence[Member]) -> int:
-    """How many messages they have sent to other nodes."""
-    return sum(everybody(members, "frames"))
-
-
-def until_quiet(members: Sequence[Member], seconds: float = 0.5, limit: float = LIMIT) -> None:
-    """Wait until none of them sends anything to another node for so long."""
-    said = [-1, time.monotonic()]
-
-    def quiet() -> bool:
-        if said[0] != (now := frames(members)):
-            said[:] = [now, time.monotonic()]
-        return time.monotonic() - said[1] > seconds
-
-    eventually(quiet, limit)
 
 
 def show(members: Sequence[Member], values: Sequence[Any]) -> str:

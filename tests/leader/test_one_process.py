@@ -13,64 +13,16 @@ from locks.runtime.logs import EVENTS
 from locks_leader import (
     Behaviour,
     ElectionState,
-    LeaderTimeout,
     NewAndOld,
     OnlyNew,
     SurrenderTo,
-    quorum,
 )
 from tests.cluster.nodes import Nodes
 from tests.helpers import eventually
 from tests.leader.gdict import GDict
-from tests.leader.members import NAMES, Ref, agreed, have, join, nobody_leads, part, start_member
+from tests.leader.members import NAMES, Ref, agreed, have, join, part, start_member
 
 # --- Policies -----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("policy", ["majority", "quorum"])
-@pytest.mark.parametrize("leads", [True, False])
-def test_a_part_without_quorum(nodes: Nodes, policy: str, leads: bool) -> None:
-    """Two of five have no leader, even if theirs led before; three have one; all have when they meet."""
-    options: dict[str, Any] = {"policy": quorum(3)}
-    if policy == "majority":
-        options = {"policy": "majority", "nodes": NAMES}
-    members = [start_member(node, **options) for node in nodes.meet(*NAMES, mesh=False)]
-    leader, others = agreed(members)
-    members[0].store("a")
-    have(members, a=1)
-    term = leader.info.term
-    small, large = others[:2], [leader, *others[2:]]
-    if leads:
-        small, large = [leader, others[0]], others[1:]
-    part(small, large)
-    nobody_leads(small)
-    new, _ = agreed(large)
-    assert ("stepped_down" in leader.journal.brief) == leads
-    if leads:
-        assert new.info.term > term
-    else:
-        assert new is leader
-    with pytest.raises(LeaderTimeout):
-        locks_leader.leader_call(small[0].ref, ("store", "lost", 1), timeout=0.05)
-    large[0].store("b")
-    join(small, large)
-    agreed(members)
-    have(members, a=1, b=1)
-    for member in members:
-        member.journal.check()
-
-
-def test_a_majority_counts_nodes_that_are_not_there(nodes: Nodes) -> None:
-    """Two of five named nodes wait for a third; a node that is not named does not count."""
-    made = nodes.meet(*NAMES[:2], "x@127.0.0.1", mesh=False)
-    members = [start_member(node, policy="majority", nodes=NAMES) for node in made]
-    nobody_leads(members)
-    third = nodes.start(NAMES[2], mesh=False)
-    members.append(start_member(third, policy="majority", nodes=NAMES))
-    join(members[:3], members[3:])
-    leader, _ = agreed(members)
-    leader.store("a")
-    have(members, a=1)
 
 
 # --- Outcomes of `elected` ----------------------------------------------------------------------
@@ -155,27 +107,6 @@ def test_what_followers_are_told(nodes: Nodes, outcome: Any, new: str, old: list
 
 
 # --- Several instances on a node ----------------------------------------------------------------
-
-
-def test_several_candidates_and_workers_on_each_node(nodes: Nodes) -> None:
-    """One leads, whatever their number; when it ends another one does, of the same node or not."""
-    made = nodes.meet(*NAMES[:2], mesh=False)
-    members = [start_member(node) for node in made for _ in range(3)]
-    workers = [start_member(node, role="worker") for node in made for _ in range(2)]
-    leader, _ = agreed([*members, *workers])
-    assert leader in members
-    for member in (*members, *workers):
-        info = member.info
-        own = int(member in members), int(member in workers)
-        assert (len(info.candidates), len(info.workers)) == (6 - own[0], 4 - own[1])
-    workers[0].store("a")
-    have([*members, *workers], a=1)
-    while len(members) > 1:
-        leader, _ = agreed([*members, *workers])
-        leader.ref.stop()
-        members.remove(leader)
-    agreed([*members, *workers])
-    have([*members, *workers], a=1)
 
 
 @pytest.mark.parametrize("end", ["stop", "kill"])

@@ -36,28 +36,6 @@ def progress(members: list[Member]) -> None:
     eventually(lambda: counted(written(members)).get("written", 0) > before + 20)
 
 
-def test_workers_that_come_and_go(cluster: Cluster, tmp_path: Path) -> None:
-    """Two workers on each of three nodes share twelve groups; one leaves, and two come.
-
-    No two have a task of a group at hand at the same time, and no write is refused.
-    """
-    members = cluster.meet(3)
-    cluster.hire(members, tmp_path, **majority(members))
-    owned = even(members)
-    assert [len(each) for each in owned.values()] == [2] * 6
-    progress(members)
-    members[0].do("dismiss", name=sorted(members[0].do("owned"))[0])
-    even(members, 5)
-    members[1].do("hire", path=str(tmp_path), **majority(members))
-    even(members, 7)
-    progress(members)
-    done = written(members)
-    everybody(members, "end_all")
-    assert overlaps(done) == []
-    assert set(counted(done)) <= {"written", "not owner"}
-    check_files(tmp_path)
-
-
 def test_a_killed_process(cluster: Cluster, tmp_path: Path) -> None:
     """SIGKILL of the leader's process: its groups are taken over at once, all others stay.
 

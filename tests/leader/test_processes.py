@@ -17,12 +17,10 @@ from tests.leader.harness import (
     agreed,
     error_of,
     everybody,
-    frames,
     have,
     nobody_leads,
     store,
     the_leader,
-    until_quiet,
 )
 
 
@@ -64,38 +62,6 @@ def test_gdict_netsplit(cluster: Cluster, number: int) -> None:
     have(members, a=1, b=2)
 
 
-@pytest.mark.parametrize("number", [4])
-def test_start_incremental(cluster: Cluster, number: int) -> None:
-    """Nodes join one by one: each time all agree, and see what the first one has written."""
-    members = cluster.meet(number)
-    cluster.part(*([member] for member in members))
-    resource = cluster.resource()
-    for joined in range(1, number + 1):
-        cluster.join(members[:joined])
-        cluster.stand([members[joined - 1]], resource)
-        if joined == 1:
-            store(members[0], "a")
-        agreed(members[:joined])
-        have(members[:joined], a=1)
-
-
-def test_late_join(cluster: Cluster) -> None:
-    """A fourth node joins three that have settled: it sees what they have written, and they see it."""
-    members = cluster.meet(4)
-    early, late = members[:3], members[3]
-    cluster.part(early, [late])
-    resource = cluster.stand(early)
-    store(early[1], "seed", "early")
-    agreed(early)
-    have(early, seed="early")
-    cluster.join(members)
-    cluster.stand([late], resource)
-    agreed(members)
-    have(members, seed="early")
-    store(late, "late")
-    have(members, seed="early", late=1)
-
-
 # --- Ends ---------------------------------------------------------------------------------------
 
 
@@ -112,24 +78,6 @@ def test_a_killed_process(cluster: Cluster) -> None:
     have(others, a=1)
     store(others[0], "b")
     have(others, a=1, b=1)
-
-
-def test_a_restarted_member(cluster: Cluster) -> None:
-    """A killed leader's process that is started again is one of them, with the data."""
-    members = cluster.meet(3)
-    resource = cluster.stand(members)
-    store(members[0], "a")
-    leader, others = the_leader(members)
-    have(members, a=1)
-    leader.kill()
-    cluster.forget(leader)
-    agreed(others)
-    store(others[0], "b")
-    again = cluster.restart(leader)
-    cluster.join([*others, again])
-    cluster.stand([again], resource)
-    agreed([*others, again])
-    have([*others, again], a=1, b=1)
 
 
 @pytest.mark.parametrize("end", ["crash", "kill", "end_instance", "stop_node"])
@@ -171,25 +119,6 @@ def test_a_stopped_process(cluster: Cluster, tmp_path: Path) -> None:
     assert [what for _, what, _ in journal["events"]][-2:] == ["stepped_down", "surrendered"]
     everybody(members, "end_all")
     ledger.check()
-
-
-def test_nobody_talks_without_a_quorum(cluster: Cluster) -> None:
-    """Nodes that can't have a leader say nothing to each other, nor do those that have settled."""
-    members = cluster.meet(5)
-    cluster.stand(members, policy="majority", nodes=[member.name for member in members])
-    leader, others = the_leader(members)
-    small, large = [leader, others[0]], others[1:]
-    cluster.part(small, large)
-    nobody_leads(small)
-    agreed(large)
-    until_quiet(members)
-    said = frames(small)
-    store(large[0], "a")
-    have(large, a=1)
-    assert frames(small) == said
-    cluster.join(members)
-    agreed(members)
-    have(members, a=1)
 
 
 # --- Workers ------------------------------------------------------------------------------------
@@ -256,19 +185,6 @@ def test_the_leader_dies_in_the_middle_of_a_call(cluster: Cluster) -> None:
     have(others, a=1)
     for member in others:
         assert executed(member, *(m.name for m in members)) == [0, 0, 0]
-
-
-def test_the_leaders_process_is_killed_in_the_middle_of_a_call(cluster: Cluster) -> None:
-    """Callers on other nodes get `LeaderDied` when the connection is lost."""
-    members = settle(cluster, 3)
-    leader, others = the_leader(members)
-    calls = [m.ask("leader_call", client="waits", request=["hold", m.name]) for m in others]
-    eventually(lambda: executed(leader, *(m.name for m in others)) == [1, 1])
-    leader.kill()
-    cluster.forget(leader)
-    for answer in calls:
-        error_of(answer, "LeaderDied")
-    agreed(others)
 
 
 def test_a_call_waits_for_a_leader(cluster: Cluster) -> None:

@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 import locks
 import locks_leader
 from locks.node.observing.elections import LOCKS_LEADER
-from locks.otp.links.link import Link
 from locks.ownership import NotOwner, OwnershipEnded
 from locks_leader import Ownership
 from tests.cluster.ledger import Ledger, Stale
@@ -26,7 +25,6 @@ from tests.leader.gdict import GDict, Journal
 
 _elections: list[locks_leader.Election] = []
 _led: list[int] = []
-_frames = [0]  # how many were sent to other nodes, but for those that only say "I am there"
 
 
 class Instance(NamedTuple):
@@ -37,16 +35,6 @@ class Instance(NamedTuple):
 
 
 _instances: dict[str, Instance] = {}
-
-
-def _count_frames() -> None:
-    send = Link.send
-
-    def counting(link: Link, body: bytes) -> None:
-        _frames[0] += 1
-        send(link, body)
-
-    Link.send = counting  # type: ignore[method-assign, assignment]
 
 
 class Candidate(Client):
@@ -202,13 +190,6 @@ class Candidate(Client):
         """What each worker has done, and how its writes went."""
         return {name: [hired.tasks, dict(hired.counts)] for name, hired in _hired.items()}
 
-    def last_gain(self) -> float:
-        """When a group was granted last."""
-        return max((at for hired in _hired.values() for at, _ in hired.gained), default=0.0)
-
-    def frames(self) -> int:
-        return _frames[0]
-
     def stop_node(self) -> None:
         locks.stop()
 
@@ -289,5 +270,4 @@ _hired: dict[str, Hired] = {}
 
 
 if __name__ == "__main__":
-    _count_frames()
     main(Candidate)

@@ -109,7 +109,7 @@ def a_token_of_fewer_nodes(rule: str) -> None:
     assert contest is not None
     to_n3: Link = (contest.id, "n3")
     world.network.mend(("n1", "n2"))
-    while not any(isinstance(m, RaiseVersion) for _, _, m in world.network.links.get(to_n3, ())):
+    while not any(isinstance(m, RaiseVersion) for _, m in world.network.links.get(to_n3, ())):
         world.do(in_order(world, world.choices(free=False)))
     without(world, to_n3)
     world.network.cut(("n1", "n3"))

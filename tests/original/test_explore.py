@@ -8,17 +8,15 @@ from typing import Any
 
 import pytest
 
-from benchmarks.original import NAMES, PAGE, table
 from locks.__main__ import main
 from locks.errors import InvalidOption
 from locks_lab.explorer.search import TooManyStates
 from locks_lab.original.explore import kind_of, shortest_failure
 from locks_lab.original.runs import asked, contended, held, is_resolved, outcome, rings
-from locks_lab.original.story import finish, sequence, tell, waits
+from locks_lab.original.story import finish, sequence, tell
 from locks_lab.original.variants import VARIANTS, variant_of
 from locks_lab.original.world import Choice, World
 from locks_lab.worlds.host import Violation
-from tests.helpers import EXPLORE
 
 RING = ["write a; write b", "write b; write c", "write c; write a"]
 
@@ -153,7 +151,6 @@ def test_a_story_of_several_nodes_and_an_abort() -> None:
     assert "participant S2 as lock server of n2" in drawn
     assert "I abort" in drawn
     assert "wants to write a" in drawn
-    assert "flowchart LR" in waits(world)
 
 
 def test_a_late_message_is_told() -> None:
@@ -176,9 +173,11 @@ def test_story(capsys: pytest.CaptureFixture[str]) -> None:
     assert first.startswith("The original:\n")
     assert "passes on to client 3 the queue of b" in first
     assert "Client 3 yields" in second
-    for form in ("sequence", "waits"):
-        assert main(["sim", "story", "--model", "original", "--format", form, *clients]) == 0
+    story = ["sim", "story", "--model", "original", *clients, "--format"]
+    assert main([*story, "sequence"]) == 0
     assert "sequenceDiagram" in capsys.readouterr().out
+    assert main([*story, "waits"]) == 2
+    assert "--format waits is not for the original" in capsys.readouterr().err
 
 
 def test_explore_and_replay(capsys: pytest.CaptureFixture[str]) -> None:
@@ -239,22 +238,3 @@ def test_what_there_is_not_is_refused(
 
 
 # --- The table of the page ----------------------------------------------------------------------
-
-
-def rows_on_the_page() -> list[str]:
-    """The rows of the table."""
-    text = PAGE.read_text(encoding="utf-8").partition("<!-- table: other rules -->")[2]
-    return text.partition("<!-- end -->")[0].strip().splitlines()
-
-
-@pytest.mark.slow
-def test_the_first_row_is_what_is_counted() -> None:
-    """The others are counted with `LOCKS_EXPLORE=1 make explore`; `python -m benchmarks.original --write` writes them."""
-    assert table(NAMES[:1]).splitlines() == rows_on_the_page()[:3]
-
-
-@pytest.mark.explore
-@pytest.mark.skipif(not EXPLORE, reason="takes a minute; LOCKS_EXPLORE=1 has it")
-def test_all_rows_are_what_is_counted() -> None:
-    """The whole table."""
-    assert table().splitlines() == rows_on_the_page()

@@ -193,39 +193,6 @@ def test_a_task_in_the_middle_of_another_one(act: Callable[[Stage], None], step:
     in_thread(play)
 
 
-def test_tasks_begin_and_end_while_groups_come_and_go() -> None:
-    """Threads hold without pause: no group is let go with a task at hand, and none is waited for without one."""
-    stage, over = Stage(), threading.Event()
-    held: dict[object, int] = {}
-
-    def work() -> None:
-        while not over.is_set():
-            with contextlib.suppress(NotOwner), stage.worker.hold("a") as token:
-                held[threading.get_ident()] = token
-                del held[threading.get_ident()]
-
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(0.00001)
-    threads = [threading.Thread(target=work, daemon=True) for _ in range(3)]
-    try:
-        for thread in threads:
-            thread.start()
-        for number in range(300):
-            stage.told.clear()
-            released = stage.part.told(Revoke("me", (GROUP,)))
-            if released is None:
-                eventually(lambda: any(isinstance(each, Idle) for each in tuple(stage.told)))
-                eventually(lambda: stage.part.told(Idle()))
-            assert TOKEN + number not in tuple(held.values())
-            stage.part.told(Grant("me", (GROUP,), TOKEN + number + 1))
-    finally:
-        over.set()
-        for thread in threads:
-            thread.join(LIMIT)
-        sys.setswitchinterval(interval)
-    assert stage.part.member.at_hand == 0
-
-
 @pytest.fixture
 def node() -> Iterator[locks.node.Node]:
     """A node."""

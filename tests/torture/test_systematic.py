@@ -1,7 +1,7 @@
 """Each call of the public API is whole or not at all, at whatever instruction it is disturbed.
 
-`systematic` has the faults, `cases` the calls. Here each call is disturbed at one position or two under each
-fault, which of them by `LOCKS_SEED`; `LOCKS_EXPLORE=1 make explore` tries all, or many.
+`systematic` has the faults, `cases` the calls. Here each call is disturbed at one position under each
+fault, which one by `LOCKS_SEED`; `LOCKS_EXPLORE=1 make explore` tries all, or many.
 """
 
 from __future__ import annotations
@@ -16,12 +16,6 @@ from tests.helpers import EXPLORE, ROOT, SEED
 from tests.torture.cases import CASES
 from tests.torture.systematic import FAULTS, Row, Trial
 
-PLAYED = [(name, kind) for name, case in CASES.items() for kind in case.kinds]
-IDS = [f"{name} ({kind})" for name, kind in PLAYED]
-TRIES = 1
-# One process plays all cases; its outcome is looked at in one worker.
-pytestmark = pytest.mark.xdist_group("torture, systematic")
-
 
 def swept(*arguments: str) -> list[Row]:
     """What the command found."""
@@ -33,27 +27,25 @@ def swept(*arguments: str) -> list[Row]:
     return [row._replace(failed=[Trial(*each) for each in row.failed]) for row in rows]
 
 
-@pytest.fixture(scope="module")
-def some() -> list[Row]:
-    """All cases under all faults, at a few positions."""
-    return swept("--tries", str(TRIES), "--most", "2")
-
-
 def judge(rows: list[Row]) -> None:
     """Fail with what went wrong."""
     print(f"{sum(row.trials for row in rows)} trials, outside {sum(row.outside for row in rows)}")
     bad = [trial for row in rows for trial in row.failed]
     lines = [
-        f"{trial.fault} at {trial.at} ({trial.where}): {'; '.join(trial.problems)}" for trial in bad
+        f"{row.case} ({row.kind}): {trial.fault} at {trial.at} ({trial.where}): {'; '.join(trial.problems)}"
+        for row in rows
+        for trial in row.failed
     ]
     assert not bad, f"{len(bad)} of {sum(row.trials for row in rows)}:\n" + "\n".join(lines[:20])
 
 
-@pytest.mark.parametrize(("name", "kind"), PLAYED, ids=IDS)
-def test_a_disturbed_call_is_whole_or_not_at_all(name: str, kind: str, some: list[Row]) -> None:
-    """Under each fault, at a position or two: the ledger, all invariants, and who saw the exception."""
-    rows = [row for row in some if (row.case, row.kind) == (name, kind)]
-    assert rows, "it was not played"
+@pytest.mark.slow
+def test_a_disturbed_call_is_whole_or_not_at_all() -> None:
+    """Each case under each fault, at one position: the ledger, all invariants, and who saw the exception."""
+    rows = swept("--tries", "1", "--most", "2")
+    assert {(row.case, row.kind) for row in rows} == {
+        (name, kind) for name, case in CASES.items() for kind in case.kinds
+    }
     judge(rows)
 
 
