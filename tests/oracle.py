@@ -1,7 +1,7 @@
 """The rule of the lock table as a naive model: one ordered line, everything recomputed each time.
 
     Two requests conflict when they are by different agents, their ids are related, and not both
-    are reads. A request is granted when no conflicting request is granted or stands ahead of it.
+    are reads. A request is granted when no conflicting request is granted or is ahead of it in the queue.
     A new request stands last, except: (cover) one that is already covered by an own request, that
     is on the same id or an ancestor and in the same or a stronger mode, stands together with it;
     (conversion) one of an agent for which others already wait stands ahead of the first

@@ -38,7 +38,7 @@ ANY_NUMBER = 1_000  # faults that may happen
 RULES: dict[str, tuple[str, str]] = {
     "table": ("The lock table: one rule", "algorithm.md#the-lock-table-one-rule"),
     "circle": ("How the circle is found", "algorithm.md#how-the-circle-is-found"),
-    "learns": ("Which agent learns what", "algorithm.md#which-agent-learns-what"),
+    "told": ("Which agent is told what", "algorithm.md#which-agent-is-told-what"),
     "yields": ("Yielding", "algorithm.md#yielding"),
     "tokens": ("Versions and fencing tokens", "algorithm.md#versions-and-fencing-tokens"),
     "nodes": ("Nodes that come and go", "algorithm_nodes.md"),
@@ -313,7 +313,7 @@ def _rule_of(event: Event) -> tuple[str, str] | tuple[()]:
             return RULES["tokens"]
         case "deliver" if isinstance(event.party, str) and kinds:
             told = {to for _, to, _ in event.sent}
-            return RULES["learns"] if len(told) > 1 else RULES["table"]
+            return RULES["told"] if len(told) > 1 else RULES["table"]
         case "deliver" | "step" | "time out" | "die":
             return ()
         case kind:

@@ -14,7 +14,7 @@ import pytest
 
 import locks
 from locks import aio
-from tests.aio.steps import RUNS, beside, nothing_held, pause, until
+from tests.aio.steps import nothing_held
 
 A = ("a",)
 LOCKS: dict[str, Callable[[], aio.Lock]] = {
@@ -62,31 +62,6 @@ def test_acquire_within_wait_for_says_what_it_has() -> None:
         assert await lock.acquire(timeout=60) != found
 
     asyncio.run(main())
-
-
-@pytest.mark.parametrize("loop", RUNS)
-def test_two_readers_of_the_same_views(loop: str) -> None:
-    """The second one is told that there is one; it waited for ever, also after `aclose`. After the first one it may read."""
-
-    async def main() -> None:
-        first: list[locks.values.View] = []
-
-        async def read() -> None:
-            first.append(await views.__anext__())
-
-        async with aio.watch(A) as views:
-            assert (await views.__anext__()).holders == ()
-            async with beside(read):
-                for _ in range(10):
-                    await pause()
-                with pytest.raises(locks.MisuseError, match="already reading"):
-                    await views.__anext__()
-                async with aio.Lock(A):
-                    await until(lambda: first)
-                    assert first[0].holders
-            assert (await views.__anext__()).holders == ()
-
-    RUNS[loop](main)
 
 
 def test_a_plain_function_that_a_coroutine_runs_in_a_greenlet() -> None:

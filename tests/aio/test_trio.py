@@ -89,30 +89,6 @@ def test_what_may_wait_is_refused(call: Callable[[], object]) -> None:
     run(main)
 
 
-def test_a_callback_is_nobody() -> None:
-    """An instrument, for example, is no task: it is told to start one, or to act for an owner."""
-    errors: list[BaseException | None] = []
-
-    class Callback(trio.abc.Instrument):
-        def before_io_wait(self, timeout: float) -> None:
-            trio.lowlevel.remove_instrument(self)
-            try:
-                aio.Lock(A).release()
-            except locks.MisuseError as error:
-                errors.append(error)
-            with locks.Owner("callback"):
-                errors.append(None if not aio.Lock(A).owned() else AssertionError())
-
-    async def main() -> None:
-        trio.lowlevel.add_instrument(Callback())
-        await trio.sleep(0)
-
-    run(main)
-    assert "no task is running" in str(errors[0])
-    assert "nursery.start_soon" in str(errors[0])
-    assert errors[1] is None
-
-
 # --- Who the client is -----------------------------------------------------------------------------
 
 
@@ -139,27 +115,6 @@ def test_each_task_is_a_client() -> None:
         assert await aio.Lock(A).acquire(timeout=LIMIT)
         (mine,) = locks.holders(A)
         assert mine.client.startswith("task tests.aio.test_trio.")
-
-    run(main)
-
-
-def test_an_owner_is_one_client_in_tasks_and_threads() -> None:
-    """Tasks that start within its block act for an owner, and so do functions that are given to a thread."""
-
-    async def main() -> None:
-        with locks.Owner("session 17") as session:
-            await aio.Lock(B).acquire()
-
-            async def same() -> None:
-                assert aio.Lock(B).owned()
-                assert await aio.RLock(("c",)).acquire()
-
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(same)
-            assert aio.RLock(("c",)).owned()
-            assert await trio.to_thread.run_sync(locks.Lock(B).owned)
-        assert session.ended
-        await nothing_held()
 
     run(main)
 

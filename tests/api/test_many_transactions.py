@@ -80,34 +80,6 @@ def test_deadlock_through_two_transactions_of_one_client(run: Run, outer: str, i
     assert locks.statistics().deadlocks == 1
 
 
-@pytest.mark.parametrize("size", [2, 3, 5])
-def test_rings_of_clients_with_nested_transactions(run: Run, size: int) -> None:
-    """Whoever waits first: exactly one of the ring is aborted, the youngest, and all others finish."""
-    clients = [run.client() for _ in range(size)]
-    chance = random.Random(size)
-    for _ in range(many(6, 60)):
-        order = chance.sample(range(size), size)
-        meeting = Meeting(run, size)
-        ids: list[locks.values.AgentId] = []
-
-        def work(i: int, meeting: Meeting = meeting, ids: list[Any] = ids) -> str:
-            with locks.transaction() as outer:
-                outer.lock(("ring", i))
-                with locks.transaction() as inner:
-                    ids.extend((outer.agent.id, inner.agent.id))
-                    meeting.wait()
-                    inner.lock(("ring", (i + 1) % size))
-                    return "done"
-
-        answers = [clients[i].do(outcome, lambda i=i: work(i)) for i in order]
-        results = [answer.get() for answer in answers]
-        reports = [result for result in results if result != "done"]
-        assert len(reports) == 1, f"{order}: {reports}"
-        assert reports[0].agent == max(ids)
-        assert set(reports[0].agents) == set(ids)
-        eventually(lambda: locks.statistics().agents == 0)
-
-
 def test_the_outer_transaction_is_aborted(run: Run) -> None:
     """The wait of the inner one is over at once, with the report of the outer one, and withdrawn."""
     one, two = run.client(), run.client()

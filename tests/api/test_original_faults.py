@@ -187,34 +187,6 @@ def test_fault_4_no_upgrade_is_lost(run: Run) -> None:
     assert counter[0] == 2 * rounds
 
 
-def test_fault_4_read_lock_stays_while_the_upgrade_waits(run: Run) -> None:
-    """A reader whose upgrade must wait goes on holding its read lock."""
-    one, two, three = run.begin(3)
-    one.lock(("a",), "read").get()
-    two.lock(("a",), "read").get()
-    three.lock_nowait(("a",), "write")
-    answer = one.lock(("a",), "write")
-    run.until_waiting(one, ("a",))
-    assert one.holds(("a",))
-    two.end()
-    answer.get()
-    assert not three.holds(("a",))
-    one.end()
-    three.await_all().get()
-
-
-def test_fault_5_readers_join(run: Run) -> None:
-    """A reader that waits behind a writer joins the readers ahead when the writer goes."""
-    one, two, three = run.begin(3)
-    one.lock(("a",), "read").get()
-    two.lock_nowait(("a",), "write")
-    answer = three.lock(("a",), "read")
-    run.until_waiting(three, ("a",))
-    two.end()
-    answer.get()
-    assert one.holds(("a",))
-
-
 def test_fault_6_versions_never_go_back(run: Run) -> None:
     """Versions rise when a lock was forgotten and is watched anew, and when the node restarts."""
     views: list[locks.values.View] = []
@@ -335,12 +307,6 @@ def test_fault_10_transactions_leave_nothing(run: Run) -> None:
     assert objects_later - objects < 500
 
 
-def test_fault_11_await_all_locks_of_nothing(run: Run) -> None:
-    """Waiting for all locks returns at once when none was asked for."""
-    (one,) = run.begin(1)
-    assert one.await_all().get() == ("no_locks", ())
-
-
 def test_fault_13_no_wake_up_is_lost(run: Run) -> None:
     """Many blocking calls of clients that contend, each transaction with several: all return."""
     contenders, locks_each = 4, 5
@@ -358,16 +324,3 @@ def test_fault_13_no_wake_up_is_lost(run: Run) -> None:
     answers = [run.client().do(work) for _ in range(contenders)]
     limit = 3600.0 if EXPLORE else 60.0
     assert [answer.get(limit) for answer in answers] == [transactions * locks_each] * contenders
-
-
-def test_fault_14_repeated_requests_return(run: Run) -> None:
-    """Asking again for what one has returns at once: write again, read after write, read again."""
-    (one,) = run.begin(1)
-    here = one.agent.node.name
-    one.lock(("a",), "write").get()
-    assert one.lock(("a",), "write").get().status == "have_all_locks"
-    assert one.lock(("a",), "read").get().status == "have_all_locks"
-    one.lock(("b",), "read").get()
-    assert one.lock(("b",), "read").get().status == "have_all_locks"
-    assert one.lock(("c",), "write", [here, here], "all").get().status == "have_all_locks"
-    assert len(locks.original.lock_info(one.agent)) == 3

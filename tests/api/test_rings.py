@@ -17,9 +17,6 @@ import locks
 from tests.api.clients import EXPLORE, Client, Run, many
 from tests.helpers import eventually
 
-MODES = pytest.mark.parametrize("abort", [False, True], ids=["surrender", "abort"])
-PACES = pytest.mark.parametrize("paced", [False, True], ids=["at_once", "one_by_one"])
-
 
 def resolve(
     run: Run,
@@ -73,21 +70,6 @@ def resolve(
     assert after.aborted - before.aborted == abort
     assert after.table.surrenders - before.table.surrenders == (not abort)
     eventually(lambda: locks.statistics().agents == 0)
-
-
-@pytest.mark.every_kind
-@MODES
-@PACES
-@pytest.mark.parametrize("size", [2, 3, pytest.param(4, marks=pytest.mark.explore)])
-def test_small_rings_in_every_order(run: Run, size: int, abort: bool, paced: bool) -> None:
-    """Rings of two to four, in every order of ages (and of asking): one yields, all are told."""
-    clients = [run.client() for _ in range(size)]
-    everybody = range(size)
-    orders = itertools.permutations(everybody) if paced else [everybody]
-    for order in orders:
-        # Turning the whole ring changes nothing, so the oldest may always stand at the same place.
-        for ages in itertools.permutations(range(1, size)):
-            resolve(run, clients, (0, *ages), order, abort, paced)
 
 
 @pytest.mark.every_kind

@@ -82,27 +82,6 @@ def test_a_deadlock_through_all_holders_has_one_victim(run: Run) -> None:
     assert "a unit of pool*2" in str(error)
 
 
-def test_a_circle_is_no_deadlock_while_another_unit_may_come_free(run: Run) -> None:
-    """The third waits for any of two units, and one who has one of them waits for nothing."""
-    one, free, three = (run.client() for _ in range(3))
-    pool, x = locks.Semaphore(POOL, 2), locks.Lock(("x",))
-    for client in (one, free):
-        client.call(pool.acquire)
-    three.call(x.acquire)
-    waits = [three.do(pool.acquire)]
-    until_waiting(UNITS)
-    waits.append(one.do(x.acquire))
-    until_waiting(("x",))
-    assert locks.statistics().deadlocks == 0
-    free.call(pool.release)
-    assert waits[0].get()
-    three.call(x.release)
-    assert waits[1].get()
-    for client, held in ((one, x), (one, pool), (three, pool)):
-        client.call(held.release)
-    assert locks.statistics().deadlocks == 0
-
-
 def test_misuse(run: Run) -> None:
     """Errors say what was wrong and with which value, and change nothing."""
     one, two = run.client(), run.client()

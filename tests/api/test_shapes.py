@@ -45,26 +45,6 @@ def test_rlock_is_acquired_again_and_released_as_often(run: Run) -> None:
         two.call(first.release)
 
 
-def test_rlock_that_times_out_keeps_what_there_was(run: Run) -> None:
-    """A reader that can't become the writer goes on as a reader; its entries count as before."""
-    one, two = run.client(), run.client()
-    read, write = locks.RLock(A, "read"), locks.RLock(A, timeout=0.01)
-    assert one.call(read.acquire)
-    assert two.call(read.acquire)
-    assert not one.call(write.acquire)
-    with pytest.raises(locks.LockTimeout):
-        one.call(write.__enter__)
-    two.call(read.release)
-    assert one.call(write.acquire)
-    assert not two.call(read.acquire, blocking=False)
-    one.call(write.release)
-    one.call(read.release)
-    with pytest.raises(locks.errors.NotHeld):
-        one.call(read.release)
-    assert two.call(write.acquire)
-    two.call(write.release)
-
-
 def test_rlock_is_lost_by_an_abort(run: Run) -> None:
     """A deadlock through `RLock`s is found; who yields has none of them, and its counts begin anew."""
     one, two = run.client(), run.client()

@@ -566,40 +566,6 @@ def test_groups_have_members() -> None:
     simulate(scenario, 20)
 
 
-def test_a_member_that_is_killed_leaves() -> None:
-    """Clients see the same members as the monitor tells of, whenever an actor dies."""
-
-    def scenario(simulation: Simulation) -> None:
-        known: list[Any] = []
-
-        def watch() -> None:
-            def told(news: groups.Joined | groups.Left) -> None:
-                for member in news.members:
-                    (known.append if isinstance(news, groups.Joined) else known.remove)(member)
-
-            known.extend(groups.monitor("printers", told).members)
-            simulation.sleep(100)
-            assert known == groups.members("printers") == survivors
-
-        def serve(name: str) -> None:
-            printer = Printer.start()
-            groups.join("printers", printer)
-            simulation.sleep(10)
-            if name == "short":
-                locks.actors.kill(printer)
-            else:
-                survivors.append(printer)
-            simulation.sleep(100)
-
-        survivors: list[Any] = []
-        simulation.client(watch)
-        for name in ("short", "long"):
-            simulation.client(serve, name)
-        simulation.run()
-
-    simulate(scenario, 30)
-
-
 def test_the_end_of_a_client_is_told_to_its_monitors() -> None:
     """Whether it ends by itself or is killed, at the moment when it does."""
 

@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 import locks
-from locks import aio, facts
+from locks import aio
 from locks.actors import GeventActor
 from locks.core.server.machine import ServerMachine
-from locks.errors import LocksError, NodeNotRunning
 from locks.program.default import default_node
 from locks.runtime.port import World
 from locks.testing import Simulation, Violation, seeds, simulate
@@ -49,36 +48,6 @@ def test_a_majority_by_default(simulation: Simulation) -> None:
     for name in "xyz":
         simulation.client(work, name)
     simulation.run()
-
-
-@seeds(20, nodes=2)
-def test_each_node_has_a_lock_table(simulation: Simulation) -> None:
-    """`locks.HERE` and `nodes=` name lock tables: on different ones, one id is two locks."""
-    here: list[str] = []
-    there: list[str] = []
-
-    def on_its_own() -> None:
-        with locks.transaction() as tx:
-            tx.write_lock(A, nodes=locks.HERE)
-            here.append("has it")
-            while len(here) < 2:
-                simulation.sleep(0.1)
-
-    def on_one() -> None:
-        with locks.transaction() as tx:
-            tx.write_lock(A, nodes=["n1"], require="all")
-            there.append("has it")
-            other.sleep(0.1)
-            assert len(there) == 1
-            there.clear()
-
-    for work in (on_its_own, on_its_own):
-        simulation.client(work)
-    simulation.run()
-    other = Simulation(simulation.seed, nodes=2)
-    for work in (on_one, on_one):
-        other.client(work)
-    other.run()
 
 
 # --- Cuts ---------------------------------------------------------------------------------------
@@ -720,41 +689,6 @@ def test_what_is_done_once_over_nodes() -> None:
 
 
 # --- What is asked ------------------------------------------------------------------------------
-
-
-def test_queries_to_other_nodes() -> None:
-    """`queue`, `holders`, `waits` and `statistics` ask other nodes; there is an answer, or an error in virtual time."""
-    found: set[str] = set()
-
-    def scenario(simulation: Simulation) -> None:
-        def hold() -> None:
-            with locks.Lock(WATCHED, nodes=["n2@x"]):
-                simulation.sleep(100)
-
-        def ask() -> None:
-            simulation.sleep(10)
-            (holder,) = locks.holders(WATCHED, node="n2@x")
-            assert holder.client == "hold-1"
-            assert locks.queue(WATCHED, node="n3@x").requests == ()
-            assert len(facts.waits().requests) == 1
-            assert locks.statistics("n2@x").table.entries == 1
-            simulation.cut("n1@x", "n2@x")
-            before = simulation.time
-            try:
-                locks.queue(WATCHED, node="n2@x", timeout=5)
-            except LocksError as error:
-                found.add(type(error).__name__)
-            assert simulation.time < before + 6
-            simulation.sleep(10_000)
-            with pytest.raises(NodeNotRunning, match="n1@x can't read the locks of n2@x"):
-                locks.queue(WATCHED, node="n2@x")
-
-        simulation.client(hold, node="n2@x")
-        simulation.client(ask, node="n1@x")
-        simulation.run()
-
-    simulate(scenario, 80, nodes=["n1@x", "n2@x", "n3@x"])
-    assert found == {"LockTimeout", "NodeNotRunning"}
 
 
 def test_nodes_are_monitored_and_actors_are_called_by_name() -> None:

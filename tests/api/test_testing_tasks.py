@@ -237,69 +237,6 @@ def test_task_group(simulation: Simulation) -> None:
 # --- Several at once, for one owner ---------------------------------------------------------------
 
 
-def _both(session: locks.Owner, late: bool) -> Callable[[], Awaitable[None]]:
-    """An owner that waits in two transactions, of which one can't end before the other."""
-
-    async def inner() -> None:
-        async with aio.transaction() as tx:
-            await tx.write_lock(B)
-            await asyncio.sleep(0.01)
-            await tx.write_lock(("q",))
-
-    async def outer() -> None:
-        async with aio.transaction() as tx:
-            await tx.write_lock(A)
-            await asyncio.sleep(0.01)
-            await asyncio.gather(tx.write_lock(("p",)), inner())
-
-    async def outer_begins_late() -> None:
-        within = asyncio.ensure_future(inner())
-        await asyncio.sleep(0.03)
-        try:
-            async with aio.transaction() as tx:
-                await tx.write_lock(A)
-                await asyncio.sleep(0.1)
-                await within
-        finally:
-            within.cancel()
-            await asyncio.wait([within])
-
-    async def run() -> None:
-        with session:
-            await (outer_begins_late() if late else outer())
-
-    return run
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("late", [False, True], ids=["waits in two", "begins while it waits"])
-def test_deadlock_through_two_transactions_of_an_owner(late: bool) -> None:
-    """Wherever an owner waits: its other transactions are held up, also those that get something later. Nobody is stuck."""
-    found: list[int] = []
-
-    def scenario(simulation: Simulation) -> None:
-        async def again(function: Callable[[], Awaitable[None]]) -> None:
-            try:
-                await function()
-            except locks.DeadlockAborted:
-                await asyncio.sleep(1)
-
-        async def takes(first: str, second: tuple[str, ...]) -> None:
-            async with aio.transaction() as tx:
-                await tx.write_lock((first,))
-                await asyncio.sleep(0.02 if not late else 0.06)
-                await tx.write_lock(second)
-
-        simulation.client(again, _both(locks.Owner("session"), late), name="session")
-        simulation.client(again, lambda: takes("q", A), name="q")
-        simulation.client(again, lambda: takes("p", ("z",)), name="p")
-        simulation.run()
-        found.append(len(simulation.deadlocks))
-
-    simulate(scenario, seeds=60)
-    assert sum(found) > 10
-
-
 # --- Deaths and ends --------------------------------------------------------------------------------
 
 

@@ -421,8 +421,11 @@ class World:
     ) -> Server:
         """Start a lock server; it need not be ready when this returns."""
         given = [f"--listen=127.0.0.1:{port}", f"--cookie-file={self.cookie_file}", *arguments]
-        given += [f"--peer={peer}" for peer in peers]
-        known = {"LOCKS_NET_TICKTIME": str(net_ticktime), **(environment or {})}
+        known = {
+            "LOCKS_NET_TICKTIME": str(net_ticktime),
+            "LOCKS_PEERS": ",".join(peers),
+            **(environment or {}),
+        }
         server = Server(name, given if mesh else [*given, "--no-mesh"], skew, known)
         self.processes.append(server)
         return server

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import random
 import signal
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -18,7 +16,7 @@ import pytest
 import locks
 from tests.cluster.servers import Machine
 from tests.engines.beats import Beats
-from tests.helpers import SEED, eventually
+from tests.helpers import eventually
 
 pytest.importorskip("celery", reason="Celery is not installed: pip install pykka-locks[celery]")
 
@@ -35,9 +33,6 @@ def no_node() -> Iterator[None]:
     """The node of this process, if a test starts it, is stopped: other tests have one of their own."""
     yield
     locks.stop()
-
-
-KILLS = 20
 
 
 def beats(machine: Machine, folder: Path, step: float = 0.1, number: int = 600) -> Beats:
@@ -63,75 +58,6 @@ def test_the_next_beat_goes_on_when_the_leader_is_killed(machine: Machine, tmp_p
         assert {leader, crowd.leader()} == {one.process.pid, two.process.pid}
     sent = Counter(number for number, _ in crowd.sent())
     assert sum(sent.values()) <= len(sent) + 1
-
-
-@pytest.mark.explore
-def test_of_two_beats_the_leader_is_killed_twenty_times(machine: Machine, tmp_path: Path) -> None:
-    """Each time another one goes on: no entry is left out, and at most one for each kill is sent once more."""
-    chance = random.Random(SEED)
-    crowd = beats(machine, tmp_path, step=0.25, number=1200)
-    with ExitStack() as stack:
-        new = [stack.enter_context(crowd.beat()) for _ in "12"]
-        running = {each.process.pid: each for each in new}
-        crowd.leader()
-        first = crowd.due()
-        for _ in range(KILLS):
-            alive = set(running)
-            leader = eventually(lambda alive=alive: alive & {crowd.leader()}).pop()  # type: ignore[misc]
-            before = len(crowd.sent())
-            eventually(lambda before=before: len(crowd.sent()) > before + 2)  # type: ignore[misc]
-            eventually(lambda: crowd.waiting() == 1)
-            time.sleep(chance.uniform(0, 0.2))  # at any moment of what it does
-            os.kill(leader, signal.SIGKILL)
-            del running[leader]
-            new = [stack.enter_context(crowd.beat())]
-            running |= {each.process.pid: each for each in new}
-        end = crowd.due() + 10
-        try:
-            eventually(lambda: not crowd.unsent(first, end))
-        finally:
-            print(f"not sent: {crowd.unsent(first, end)}")
-    times = [(number, at) for number, at in crowd.sent() if first <= number < end]
-    sent = Counter(number for number, _ in times)
-    twice = sum(sent.values()) - len(sent)
-    at_first = dict(reversed(times))
-    gap = max(at - (crowd.first + number * crowd.step) for number, at in at_first.items())
-    print(f"{len(sent)} entries, {twice} sent once more, latest {gap:.2f} s after it was due")
-    assert max(sent.values()) <= 2
-    assert twice <= KILLS
-
-
-def test_a_scheduler_that_keeps_no_new_entry_is_marked_rightly() -> None:
-    """As that of django-celery-beat: the mark says when a task was sent, and it is not sent again when all is looked at anew."""
-    from celery import Celery, beat
-
-    from locks.engines.celery import LeaderMixin
-
-    sent = []
-
-    class KeepsNothing(beat.Scheduler):
-        def reserve(self, entry: Any) -> Any:
-            return next(entry)
-
-        def apply_async(self, entry: Any, **options: Any) -> None:
-            sent.append(entry.name)
-
-    class OneOfMany(LeaderMixin, KeepsNothing):
-        pass
-
-    app = Celery("keeps nothing", broker="memory://")
-    app.conf.beat_schedule = {"x": {"task": "nothing", "schedule": 3600.0}}
-    scheduler = OneOfMany(app=app)
-    scheduler._since -= timedelta(hours=2)  # it waits for so long
-    before = time.time()
-    try:
-        scheduler.tick()
-        scheduler._heap = None
-        scheduler.tick()
-        assert sent == ["x"]
-        assert scheduler._leading.marks["x"] >= int(before * 1e6)
-    finally:
-        scheduler.close()
 
 
 def test_what_the_last_leader_sent_just_before_its_death_is_not_sent_again() -> None:

@@ -289,35 +289,6 @@ async def all_serve() -> bool:
         return await tx.write_lock(("all", os.getpid()), require="all") > 0
 
 
-def test_a_cluster_that_is_scaled() -> None:
-    """Scaled in, out, to none and back, adaptively, and with a worker that is killed: each task gets its lock at once."""
-    with running() as client:
-        engine.install(client, servers=3)
-        cluster = client.cluster
-        assert cluster is not None
-        done: list[Future] = []
-
-        def attempt() -> None:
-            done.extend(client.submit(tasks.take, pure=False) for _ in range(10))
-
-        def scale(number: int) -> None:
-            cluster.scale(number)
-            eventually(lambda: len(workers(client)) == number)
-
-        for number in (1, 3, 0, 2):
-            attempt()
-            scale(number)
-            attempt()
-        victim = client.submit(os.getpid, pure=False).result(timeout=LIMIT)
-        os.kill(victim, signal.SIGKILL)
-        attempt()
-        client.gather(done)
-        cluster.adapt(minimum=1, maximum=3, interval="50 ms", wait_count=1)
-        eventually(lambda: len(workers(client)) == 1)
-        attempt()
-        client.gather(done)
-
-
 def test_encrypted(tmp_path: Path) -> None:
     """A cluster with certificates: lock servers and workers use these, too."""
     pytest.importorskip("cryptography", reason="Dask makes certificates with it")

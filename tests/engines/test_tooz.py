@@ -219,27 +219,6 @@ def test_a_program_without_lock_servers_is_refused(machine: Machine) -> None:
     assert "no lock servers configured" in said
 
 
-@pytest.mark.slow
-def test_what_can_not_be_done_is_said_in_words_of_tooz(machine: Machine) -> None:
-    """Too much to say, a wrong timeout, other servers than the program has, and a coordinator that has stopped."""
-    (one,) = on(machine, "one")
-    assert one.do("coordinator.create_group(b'g').get()") is None
-    said = one.do("coordinator.join_group(b'g', 'x' * 70_000).get()")
-    assert "ToozError" in said
-    assert "60000" in said
-    assert one.members("g") == []
-    other = "coordination.get_coordinator('locks://a@127.0.0.1:9100', b'two').start()"
-    assert "ToozConnectionError" in one.do(other)
-    wrong = "coordination.get_coordinator('locks+local://?timeout=soon', b'two')"
-    assert "soon" in one.do(wrong)
-    assert one.do("lock('a').acquire()") is True
-    assert one.do("coordinator.stop()") is None
-    assert "ToozError" in one.do("lock('b').acquire()")
-    assert one.do("lock('a').release()") is False
-    assert one.do("coordinator.start()") is None
-    assert one.do("lock('a').acquire(blocking=False), lock('b').acquire()") == (True, True)
-
-
 # --- What lock servers tell ---------------------------------------------------------------------------------
 
 

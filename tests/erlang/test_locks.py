@@ -10,7 +10,6 @@ import pytest
 import locks
 from locks.otp.bytes.etf import encode
 from locks.otp.bytes.terms import Atom, Pid, Term
-from tests.cluster.harness import World
 from tests.erlang.clients import PythonClient
 from tests.erlang.conftest import PYTHON
 from tests.erlang.erlang import Erlang, ErlangClient
@@ -61,27 +60,6 @@ def test_a_lock_is_handed_on_from_one_kind_of_client_to_the_other(
     eventually_queued(erlang, lock_id, server, 0)
 
 
-@SERVERS
-def test_readers_of_both_kinds_share_a_lock(
-    node: locks.node.Node, erlang: Erlang, fresh: Fresh, server: str
-) -> None:
-    """Both read at the same time; a writer waits for both."""
-    lock_id = fresh()
-    reader = ErlangClient(erlang, "reader")
-    reader.lock(lock_id, "read", server)
-    mine = PythonClient()
-    mine.lock(lock_id, "read", server)
-    writer = ErlangClient(erlang, "writer")
-    wanted = writer.ask(lock_id, "write", server)
-    eventually_queued(erlang, lock_id, server, 3)
-    reader.end()
-    eventually_queued(erlang, lock_id, server, 2)
-    assert not wanted.is_done
-    mine.end()
-    assert wanted.get() == (Atom("ok"), [])
-    writer.end()
-
-
 def test_a_table_covers_its_rows_for_both(
     node: locks.node.Node, erlang: Erlang, fresh: Fresh
 ) -> None:
@@ -125,29 +103,6 @@ def test_lock_ids_of_all_kinds_mean_the_same_on_both_sides(
 
 
 # --- Several nodes
-
-
-def test_one_transaction_over_both_kinds_of_servers(
-    node: locks.node.Node, erlang: Erlang, fresh: Fresh
-) -> None:
-    """One lock on both nodes at once, by a client of each kind; each has it on both or waits."""
-    lock_id = fresh()
-    both = [ERLANG, PYTHON]
-    first = ErlangClient(erlang, "first")
-    first.lock(lock_id, "write", *both)
-    for server in both:
-        assert len(queue_at(erlang, lock_id, server)) == 1
-    second = PythonClient()
-    asked = second.ask(lock_id, "write", *both)
-    for server in both:
-        eventually_queued(erlang, lock_id, server, 2)
-    first.end()
-    assert asked.result(5).status == "have_all_locks"
-    (info,) = second.do(locks.original.lock_info, second.agent).result(5)
-    assert set(info.granted) == set(both)
-    second.end()
-    for server in both:
-        eventually_queued(erlang, lock_id, server, 0)
 
 
 def test_majority_of_three_lock_servers_of_both_kinds(
@@ -239,29 +194,6 @@ def test_the_death_of_an_erlang_node(
     assert mine.do(locks.original.await_all_locks, mine.agent, timeout=10).result(12)
     mine.do(locks.original.ensure_held, mine.agent, there).result(5)
     mine.end()
-
-
-def test_the_death_of_a_python_node(
-    node: locks.node.Node, erlang: Erlang, world: World, fresh: Fresh
-) -> None:
-    """An Erlang agent is told that its locks there can't be served; what Python had is free."""
-    mortal = world.worker("q@127.0.0.1", epmd=True)
-    assert mortal.do("connect", peer=ERLANG)
-    eventually(lambda: ERLANG in mortal.do("alive"))
-    lock_id, there = fresh(), fresh()
-    mortal.do("begin", client="c")
-    mortal.do("lock", client="c", lock_id=list(lock_id), nodes=[ERLANG])
-    waiter = ErlangClient(erlang, "waiter")
-    wanted = waiter.ask(lock_id, "write", ERLANG)
-    eventually_queued(erlang, lock_id, ERLANG, 2)
-    loser = ErlangClient(erlang, "loser")
-    loser.lock(there, "write", mortal.name)
-    watching = erlang.call("loser", "driver", "monitor_process", loser.agent)
-    mortal.kill()
-    wanted.get()
-    waiter.end()
-    reason = erlang.call("loser", "driver", "down", watching)
-    assert reason[0] == Atom("cannot_lock_objects")
 
 
 # --- Watching

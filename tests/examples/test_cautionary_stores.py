@@ -9,10 +9,8 @@ from typing import Any
 
 import pytest
 
-from examples.cautionary_tale.__main__ import main
 from examples.cautionary_tale.drafts import (
     DRAFTS,
-    FIRST,
     FOURTH,
     FOURTH_BY_ID,
     SECOND,
@@ -137,23 +135,6 @@ def test_a_schedule_of_several_data_sets_is_told_whole() -> None:
 # --- What makes no sense
 
 
-@pytest.mark.parametrize(
-    ("setting", "complaint"),
-    [
-        (Setting(FIRST, pr=0), "pr=0: give 1 to 3"),
-        (Setting(FIRST, pw=4), "pw=4: give 1 to 3"),
-        (Setting(FIRST, servers=9), "servers=9: there are 1 to 8"),
-        (Setting(FIRST, data_sets=0), "data_sets=0: there are 1 to 9"),
-        (Setting(FIRST, data_sets=10), "data_sets=10: there are 1 to 9"),
-        (Setting(FIRST, data_sets=2, outages=1), "data_sets=2 and outages=1"),
-    ],
-)
-def test_stores_that_make_no_sense_are_refused(setting: Setting, complaint: str) -> None:
-    """Before anything is explored, with the value."""
-    with pytest.raises(InvalidOption, match=complaint):
-        answer(Question("", setting, "safe"))
-
-
 # --- Drafts that can't be searched
 
 
@@ -213,25 +194,3 @@ def test_a_draft_that_does_not_end_is_refused() -> None:
 
 
 # --- The program
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ("--n-val 1", "It takes 10 moves"),
-        ("--pr one --pw one", "It takes 10 moves"),
-        ("--pr all --pw 3", "It takes 18 moves"),
-        ("--n-val 1 --data-sets 2 --spread", "no data set is processed at all?"),
-        ("--wrong-clocks", "It takes 14 moves"),
-        ("--n-val 1 --workers 1", "No schedule goes wrong"),
-    ],
-)
-def test_a_store_can_be_chosen(
-    arguments: str, said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """With names of numbers, too; all that can be asked of the draft is answered."""
-    assert main(["--draft", "1", *arguments.split()]) == 0
-    told = capsys.readouterr().out
-    assert said in told
-    assert "Draft 1: two workers on one data set?" in told
-    assert max(map(len, told.splitlines())) <= 80

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from examples.cautionary_tale.__main__ import main
 from examples.cautionary_tale.drafts import (
     DRAFTS,
     FIRST,
@@ -22,10 +20,7 @@ from examples.cautionary_tale.drafts import (
     FOURTH_BY_ID,
     SECOND,
     THIRD,
-    Create,
     Draft,
-    Process,
-    Read,
 )
 from examples.cautionary_tale.findings import (
     ANSWERS,
@@ -51,7 +46,6 @@ from examples.cautionary_tale.majority import (
 from examples.cautionary_tale.model import Setting, State, Tale
 from examples.cautionary_tale.stories import story, tell
 from locks.core.agent import requests as requests
-from locks.errors import InvalidOption
 from locks.model import Require
 from locks_lab.explorer.shortest import shortest
 from locks_lab.worlds.host import Violation
@@ -280,45 +274,6 @@ def test_random_schedules_end_in_states_that_were_visited() -> None:
         assert all(worker.doing in ("moved on", "gave up", "done") for worker in state.workers)
 
 
-@pytest.mark.parametrize(
-    ("setting", "complaint"),
-    [
-        (Setting(FIRST, workers=0), "workers=0"),
-        (Setting(FIRST, workers=9), "workers=9"),
-        (Setting(FIRST, servers=0), "servers=0"),
-        (Setting(FIRST, outages=-1), "outages=-1"),
-    ],
-)
-def test_settings_that_make_no_sense_are_refused(setting: Setting, complaint: str) -> None:
-    """Before anything is explored, with the value."""
-    with pytest.raises(InvalidOption, match=complaint):
-        Tale(setting)
-
-
-def creating(me: int) -> Iterator[object]:
-    """A draft of somebody's own that looks and writes in one step."""
-    yield Create(1)
-    yield Process(2)
-
-
-def yielding_a_class(me: int) -> Iterator[object]:
-    """A draft with an error: it yields `Read`, and not `Read(1)`."""
-    yield Read
-    yield Process(2)
-
-
-@pytest.mark.parametrize(
-    ("program", "complaint"), [(creating, "servers=3"), (yielding_a_class, "yields <class")]
-)
-def test_drafts_that_make_no_sense_prove_nothing(
-    program: Callable[[int], Any], complaint: str
-) -> None:
-    """What the store can't do, or is no action at all, is an error, and not taken for a write."""
-    question = Question("", Setting(Draft("own", program, True, "")), "safe")
-    with pytest.raises(InvalidOption, match=complaint):
-        answer(question)
-
-
 # --- The same with locks
 
 LONG = "worker 1 has the lock; n3 may crash"
@@ -386,21 +341,3 @@ def test_the_table_says_it_all() -> None:
     assert len(lines) == 2 + len(DRAFTS)
     assert max(map(len, lines)) <= 80
     assert [line.split()[-1] for line in lines[2:]] == ["once", "once", "nobody", "once", "once"]
-
-
-@pytest.mark.explore
-def test_the_program_tells_everything(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """All drafts, all stories, and the table at the end; here with one of the parts that take long."""
-    monkeypatch.setattr("examples.cautionary_tale.__main__.PARTS", PARTS[2:3])
-    monkeypatch.setattr("examples.cautionary_tale.__main__.RANDOM", 5)
-    assert main([]) == 0
-    said = capsys.readouterr().out
-    for draft in DRAFTS:
-        assert f"Draft {draft.name}: " in said
-    for question in OTHERS.values():
-        assert question.title in said
-    assert "no violation" in said
-    assert said.index("shortest failure") > said.index("minority can't lock")
-    assert max(map(len, said.splitlines())) <= 80

@@ -20,7 +20,6 @@ from examples.kv_store import (
     Store,
     StoreFailed,
     Transaction,
-    TxnDeadlockAborted,
 )
 from examples.kv_store.latches import Latches, overlap
 from locks.errors import InvalidOption
@@ -90,30 +89,6 @@ def test_failure_of_the_file_wakes_those_who_wait(
     store.storage._db.close()
     with Store(path) as store:
         assert content(store) == {"a": "1"}
-
-
-def test_close_while_others_write(tmp_path: Path, pool: ThreadPoolExecutor) -> None:
-    """Each is told, none hangs, and what was said to be committed is there."""
-    for turn in range(10):
-        path = str(tmp_path / f"{turn}.db")
-        store = Store(path, sync=False)
-        committed: list[str] = []
-
-        def client(number: int, store: Store = store, committed: list[str] = committed) -> None:
-            for n in range(10_000):
-                with store.begin() as tx:
-                    tx.put("all" if n % 3 else f"{number}", "")
-                    tx.put(f"{number}-{n}", "")
-                committed.append(f"{number}-{n}")
-
-        clients = [pool.submit(client, number) for number in range(2)]
-        eventually(lambda committed=committed: len(committed) > 3)
-        store.close()
-        for done in clients:
-            with pytest.raises((StoreFailed, TxnDeadlockAborted)):
-                done.result(LIMIT)
-        with Store(path) as store:
-            assert set(committed) <= set(content(store))
 
 
 # --- Interrupts -----------------------------------------------------------------------------------

@@ -49,30 +49,6 @@ def test_large_values_are_beside_the_keys(store: Store) -> None:
     assert content(store) == {"a": large, "b": "y" * SMALL}
 
 
-def test_large_values_go_with_what_names_them(store: Store) -> None:
-    """With an intent that is written again, an abort, a vacuum; an open intent keeps its own."""
-    large = "x" * (SMALL + 1)
-    with store.begin() as tx:
-        tx.put("a", large + "1")
-        tx.put("a", large + "2")
-        assert count(store, "large") == 1
-        tx.put("a", "small")
-        assert count(store, "large") == 0
-        tx.put("a", large + "3")
-    lost = store.begin()
-    lost.put("b", large)
-    lost.abort()
-    assert count(store, "large") == 1
-    put(store, a="small again")
-    late = store.begin()
-    late.put("c", large + "4")
-    assert store.vacuum(late.timestamp - 1) == 1
-    assert count(store, "large") == 1
-    late.commit()
-    store.run(lambda tx: tx.delete("a"))
-    assert content(store) == {"c": large + "4"}
-
-
 def test_large_values_survive_the_process(tmp_path: Path) -> None:
     """Those that are committed; those that are not are gone with their intents."""
     path = str(tmp_path / "store.db")
@@ -132,33 +108,6 @@ def test_flipped_byte_is_an_error_and_never_a_value(tmp_path: Path) -> None:
             outcomes["as before"] += 1
     print(outcomes)
     assert outcomes["refused"] > outcomes["as before"] / 2
-
-
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "UPDATE versions SET value = 'wrong' WHERE key = 'a'",
-        "UPDATE versions SET value = NULL WHERE key = 'a'",
-        "UPDATE versions SET key = 'b' WHERE key = 'a'",
-        "UPDATE versions SET timestamp = timestamp - 1 WHERE key = 'a'",
-        "UPDATE versions SET checksum = checksum + 1 WHERE key = 'a'",
-        "UPDATE versions SET large = NULL WHERE key = 'large'",
-        "UPDATE versions SET key = x'6100' WHERE key = 'a'",
-        "UPDATE large SET value = value || 'x'",
-        "UPDATE numbers SET value = value + 1 WHERE name = 'ceiling'",
-        "UPDATE numbers SET name = 'ceilinh' WHERE name = 'ceiling'",
-        "DROP INDEX intents_of",
-        "CREATE TABLE other (key)",
-    ],
-)
-def test_each_part_of_a_row_is_checked(tmp_path: Path, statement: str) -> None:
-    """When the file is opened, though all of it is a good SQLite database."""
-    path = str(tmp_path / "store.db")
-    with Store(path) as store:
-        put(store, a="1", large="x" * 1000)
-        store.storage._run(statement)
-    with pytest.raises(StoreFailed, match="damaged"):
-        Store(path)
 
 
 # --- Time limits ----------------------------------------------------------------------------------

@@ -60,38 +60,6 @@ def test_page_shows_a_conflict_a_restart_a_deadlock_and_a_snapshot() -> None:
     assert changed != TRANSCRIPTS[0] == again(changed)
 
 
-def test_blocked_command_shows_its_result_later() -> None:
-    """A command that waits says for whom; its result comes when it has one, after others' output."""
-    printed = repl("a: put x 1\na: begin\na: put x 2\nb: get x\nlocks\nb: get y\na: commit\nquit\n")
-    assert printed.splitlines() == [
-        "> a: put x 1",
-        "a: ok",
-        "> a: begin",
-        "a: transaction 2 at 2",
-        "> a: put x 2",
-        "a: ok",
-        "> b: get x",
-        "b: waiting for transaction 2 at x ...",
-        "> locks",
-        "x: held by 2 at 2; readers: 3",
-        "> b: get y",
-        "b: still waiting; use another session meanwhile",
-        "> a: commit",
-        "a: transaction 2 committed at 2",
-        "b: 2",
-        "> quit",
-    ]
-
-
-def test_end_of_input_with_blocked_commands() -> None:
-    """What is open at the end is aborted, so all who wait get their answers first."""
-    printed = repl("a: begin\nput x 1\nb: begin\nput y 1\nput x 2\nc: get y\nd: scan\n")
-    after = printed[printed.index("> \n") :]
-    assert "b: ok" in after
-    assert "c: nothing" in after
-    assert "d: nothing" in after
-
-
 def test_file_keeps_what_was_committed(tmp_path: Path) -> None:
     """A second run on the same file finds what the first one has committed, and only that."""
     path = str(tmp_path / "store.db")
@@ -100,30 +68,6 @@ def test_file_keeps_what_was_committed(tmp_path: Path) -> None:
     assert "main: x = some words\n> vacuum 3\n0 versions removed\n" in printed
     assert "y" not in printed[: printed.index("help")].split()
     assert "begin a transaction" in printed
-
-
-def test_wrong_lines_are_explained() -> None:
-    """A line that can't be carried out says why; the next one works."""
-    wrong = {
-        "dance": "no such command: dance; try help",
-        "put x": "no such command: put x; try help",
-        "begin at once": "no such command: begin at once; try help",
-        "begin at 0 1": "no such command: begin at 0 1; try help",
-        "begin at " + "9" * 5000: f"no such command: begin at {'9' * 5000}; try help",
-        "vacuum " + "9" * 5000: f"no such command: vacuum {'9' * 5000}; try help",
-        "begin at 99999": "main: error: can't read at 99999; name a timestamp from 0 to 0",
-        "vacuum 99999": "error: before=99999 is not a timestamp from 0 to 0",
-        "scan b a": "main: error: there is no key from 'b' up to 'a': swap the two?",
-        "commit": "main: no transaction; begin one",
-        "# a comment": "",
-        "b:": "",
-        "c: put x 1": "c: ok",
-        "c:begin": "c: transaction 3 at 3",
-        "begin": "c: transaction 3 is open; commit or abort it first",
-    }
-    printed = repl("".join(f"{line}\n" for line in wrong))
-    shown = (f"> {line}\n" + (f"{said}\n" if said else "") for line, said in wrong.items())
-    assert printed == "".join(shown) + "> \n"
 
 
 def test_file_that_can_not_be_used_is_an_error(tmp_path: Path) -> None:

@@ -122,22 +122,6 @@ def test_requests_of_one_transaction_on_both_sides_of_another_are_no_deadlock() 
 # --- Over several turns ---------------------------------------------------------------------------
 
 
-def test_a_long_search_goes_on_in_later_turns() -> None:
-    """Each looks at so many edges only; the ring is found in the end, and not before."""
-    table = LockStates(steps=10)
-    guards = ring(table, tuple(range(200)), {})
-    turns = 0
-    while table.searches:
-        assert not any(guard.ending for guard in guards)
-        assert table.statistics().searches == 1
-        table.go_on_searching()
-        turns += 1
-    assert turns == 200 // 10 - 1  # one was that of the last request
-    (report,) = victims(table, guards)
-    assert report.victim.id == 199
-    assert len(report.cycle) == 200
-
-
 def test_edges_that_come_during_a_search_are_looked_at_after_it() -> None:
     """T4's search has passed T3 when T4 becomes the holder that T3 waits for."""
     table = LockStates(steps=1)

@@ -49,24 +49,6 @@ def test_a_request_that_does_not_wait_is_refused_without_a_trace() -> None:
     check_invariants(table)
 
 
-def test_asking_without_a_wait_aborts_nobody() -> None:
-    """To scan, see that one has to wait, and dequeue may make a deadlock; to ask does not."""
-    for wait in ("block", "error", "skip locked"):
-        table = LockStates()
-        table.acquire_lock("a", T1)
-        table.acquire_lock("b", T2)
-        _, bystander = table.scan_and_enqueue(Request(writes=["a"]), T2)
-        try:
-            must_wait, guard = table.scan_and_enqueue(Request(writes=["b"], wait=wait), T1)  # type: ignore[arg-type]
-        except LockNotAvailable:
-            assert wait == "error"
-        else:
-            assert must_wait is (wait == "block")
-            table.dequeue(guard)
-        assert (bystander.ending is not None) is (wait == "block")
-        check_invariants(table)
-
-
 def test_skip_locked_leaves_out_what_is_locked() -> None:
     """And takes the rest; a second scan says what is locked then."""
     table = LockStates()
@@ -169,23 +151,3 @@ def test_who_waited_longest_for_what_is_known() -> None:
     table.stamp(20.0)
     first = table.statistics(99.0).contended_keys[1]
     assert first == Contention("a", 2, 29.0, third._replace(seconds=19.0, over=True))
-
-
-def test_those_that_waited_most_are_remembered() -> None:
-    """Of so many keys and transactions; the others are forgotten."""
-    table = LockStates()
-    for n in range(5000):
-        holder, waiter = Txn(2 * n, 0), Txn(2 * n + 1, 0)
-        table.acquire_lock(n, holder)
-        _, guard = table.scan_and_enqueue(Request(writes=[n]), waiter)
-        table.stamp(0.0)
-        table.dequeue(guard)
-        table.stamp(1000.0 if n == 7 else 1.0)
-        table.update_locks(n, Aborted(holder))
-    statistics = table.statistics()
-    for seen, of in (
-        (statistics.contended_keys, 7),
-        (statistics.contended_transactions, 15),
-    ):
-        assert len(seen) <= 1000
-        assert (seen[0].of, seen[0].seconds) == (of, 1000.0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import threading
 from collections.abc import Callable
@@ -28,7 +27,6 @@ from locks.mvcc import (
     Txn,
     TxnDeadlockAborted,
     TxnLockTimeout,
-    UnknownGuard,
 )
 from locks.runtime import monitor as runtime
 from tests.api.clients import PATCHED, AnswerWait, Client
@@ -232,36 +230,6 @@ def test_a_ring_has_exactly_one_victim(crew: Crew, size: int, deadlocks: Any) ->
     assert deadlocks != "graph" or not statistics.pushes
 
 
-@pytest.mark.parametrize("asks", ["scan", "message"])
-def test_who_sleeps_goes_on_with_a_search_that_nobody_waits_for(crew: Crew, asks: str) -> None:
-    """The request that closes the ring is not waited for; a turn is too short to find it."""
-    table = LockTable()
-    table._states._deadlocks._steps = 1
-    size = 12
-    txns = [Txn(n, n) for n in range(size)]
-    for txn in txns:
-        table.acquire_lock(txn.id, txn)
-    guards = [waiting(table, txn, (txn.id + 1) % size) for txn in txns[1:]]
-    answers = [asleep(crew.client(), table, guard) for guard in guards]
-    request = Request(writes=[1])
-    if asks == "scan":
-        assert table.scan_and_enqueue(request, txns[0])[0]
-    else:
-        table.tell(("scan_and_enqueue", request, txns[0]))
-    with pytest.raises(TxnDeadlockAborted) as caught:
-        answers[-1].get()
-    assert caught.value.deadlock is not None
-    assert len(caught.value.deadlock.cycle) == size
-    assert table.statistics().searches == 0
-    for key, (txn, guard) in enumerate(zip(txns[1:], guards, strict=True), 1):
-        table.update_locks(key, Aborted(txn))
-        table.dequeue(guard)
-    for answer in answers[:-1]:
-        with pytest.raises((TransactionFinished, UnknownGuard)):
-            answer.get()
-    assert table._searcher is None
-
-
 # --- Pushes -------------------------------------------------------------------------------------
 
 
@@ -293,19 +261,6 @@ def test_a_push_says_what_has_become_of_the_holder(crew: Crew) -> None:
     assert table.statistics().pushes == 3
 
 
-def test_a_push_may_abort_the_pusher(crew: Crew) -> None:
-    """What it raises, `wait_for` raises; the guard keeps its place until it is dequeued."""
-    push = Pushes(TxnDeadlockAborted("a circle over three stores"))
-    table = LockTable(deadlocks="push", push_after=0.005, push=push)
-    table.acquire_lock("a", T1)
-    guard = waiting(table, T2, "a")
-    with pytest.raises(TxnDeadlockAborted, match="a circle over three stores"):
-        crew.client().call(table.wait_for, guard, 10)
-    assert len(table.state("a").queued_writers) == 1
-    table.dequeue(guard)
-    assert table.state("a").queued_writers == ()
-
-
 @pytest.mark.parametrize("late", [Moved(T1, 50), Aborted(T1)])
 def test_a_push_that_answers_too_late_is_ignored(crew: Crew, late: Any) -> None:
     """The holder was committed while the push was under way: the pusher goes on."""
@@ -320,39 +275,6 @@ def test_a_push_that_answers_too_late_is_ignored(crew: Crew, late: Any) -> None:
     reservation = table.state("a").reservation
     assert reservation is not None
     assert reservation.txn == T2
-
-
-def test_of_two_who_abort_each_other_one_is_lost() -> None:
-    """Both pushes are under way at once; who was aborted first can't abort the other one."""
-    both = threading.Barrier(2)
-
-    def push(pusher: Txn, holder: Txn, key: Any) -> Any:
-        if not both.broken:
-            with contextlib.suppress(threading.BrokenBarrierError):
-                both.wait(10)
-                both.abort()
-        return Aborted(holder)
-
-    table = LockTable(deadlocks="push", push_after=0.005, push=push)
-    table.acquire_lock("a", T1)
-    table.acquire_lock("b", T2)
-    guards = {T1: waiting(table, T1, "b"), T2: waiting(table, T2, "a")}
-    outcomes: list[Txn] = []
-
-    def wait(txn: Txn) -> None:
-        try:
-            table.wait_for(guards[txn], 10)
-        except TransactionFinished:
-            outcomes.append(txn)
-
-    threads = [threading.Thread(target=wait, args=(txn,)) for txn in guards]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(10)
-    assert len(outcomes) == 1
-    winner = T1 if outcomes == [T2] else T2
-    assert not table.scan_and_enqueue(guards[winner].request, winner, guards[winner])[0]
 
 
 # --- Many at once -------------------------------------------------------------------------------

@@ -24,8 +24,9 @@ class Log:
         self._caplog = caplog
         self.notices = Notices(self._run, lambda: self.now)
 
-    def _run(self, function: Callable[..., object], *args: Any) -> None:
+    def _run(self, function: Callable[..., object], *args: Any) -> bool:
         function(*args)
+        return True
 
     @property
     def lines(self) -> list[str]:

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
-import queue
 import re
 import sys
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
-from typing import Any
 
 import pytest
 
-import locks_leader
 from tests.warm import run_program
 
 ROOT = Path(__file__).parents[2]
@@ -95,16 +90,6 @@ def test_check_can_fail(program: str, tmp_path: Path) -> None:
 # --- The shared dictionary ------------------------------------------------------------------------
 
 
-def load(name: str) -> ModuleType:
-    """Import an example."""
-    spec = importlib.util.spec_from_file_location(f"example_{name}", ROOT / f"examples/{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def test_gdict_survives_its_leader_and_a_split(outputs: dict[str, str]) -> None:
     """Nothing written is lost with the leader; after a split all have what both parts wrote."""
     copies = [json.loads(line) for line in re.findall(r" has ({.*)", output(outputs, "gdict.py"))]
@@ -121,22 +106,6 @@ def test_gdict_survives_its_leader_and_a_split(outputs: dict[str, str]) -> None:
     assert whole[0]["greeting"] in ("good day", "good night")
 
 
-def test_gdict_brings_copies_together() -> None:
-    """The copy that has seen more counts, erased keys too; else both count, and the own value."""
-    copy = load("gdict").Copy()
-    copy.init()
-    x, y, z = ("x@host", 1), ("y@host", 2), ("z@host", 3)
-    copy.content, copy.seen = {"kept": 1}, {x: 2}
-    copy.merge({"kept": 0, "erased": 1}, {x: 1})
-    assert copy.content == {"kept": 1}, "an older copy has nothing to say"
-    copy.merge({"new": 2}, {x: 3})
-    assert copy.content == {"new": 2}, "a newer copy counts alone"
-    copy.seen[y] = 1
-    copy.merge({"new": 4, "theirs": 5}, {x: 3, z: 1})
-    assert copy.content == {"new": 2, "theirs": 5}, "both have seen something of their own"
-    assert copy.seen == {x: 3, y: 1, z: 1}
-
-
 # --- The pool of workers --------------------------------------------------------------------------
 
 
@@ -150,33 +119,6 @@ def test_workers_have_one_result_for_each_task(outputs: dict[str, str]) -> None:
     again = re.findall(r"had them in hand: (.*)", said)
     assert len(again) == 1
     assert len(re.findall(r"\d+", again[0])) <= 2
-
-
-def test_workers_successor_takes_the_newest_copy() -> None:
-    """Who is elected goes on from the newest copy, and has what the dead had in hand done again."""
-    module = load("workers")
-    todo: Any = queue.SimpleQueue()
-    pool = module.Pool()
-    pool.init("me@host", todo)
-    tasks = {1: "one", 2: "two"}
-    pool.replace(((4, 1), tasks, {}, {}))
-    newer = ((4, 3), tasks, {2: ("dead@host", (4, 2))}, {1: ("dead@host", "done")})
-    older: Any = ((3, 9), {}, {}, {})
-    replies: list[Any] = [("x", older), ("y", newer)]
-    election: Any = SimpleNamespace(
-        ask_candidates=lambda request: locks_leader.Answers(replies, []),
-        broadcast=lambda message: None,
-        term=5,
-        candidates=[],
-        new_candidates=[],
-        alive=[],
-    )
-    pool.elected(election, None)
-    assert pool.results == {1: ("dead@host", "done")}
-    task, what, ticket = todo.get_nowait()
-    assert (task, what) == (2, "two")
-    assert pool.assigned == {2: ("me@host", ticket)}
-    assert ticket > (5, 0), "the new term, and larger than each ticket of the old one"
 
 
 # --- The demo -------------------------------------------------------------------------------------

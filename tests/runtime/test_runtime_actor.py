@@ -216,61 +216,6 @@ def test_kill_gives_the_reason_and_is_silent(
     assert [r for r in caplog.records if r.levelno >= logging.ERROR] == []
 
 
-@pytest.mark.parametrize("from_thread", [False, True])
-def test_an_actor_killed_before_it_ran_is_gone(from_thread: bool) -> None:
-    """A kill right after the start: no hook runs, messages are answered, the monitors fire."""
-    log: list[Any] = []
-    ref = Actor.start(log)
-    downs = down_of(ref)
-    future = ref.ask(1, block=False)
-    stop = ref.stop(block=False)
-    if from_thread:
-        # Waiting here without running the hub, so that the actor has not begun.
-        thread = threading.Thread(
-            target=ref.actor_inbox.greenlet.kill, args=(gevent.GreenletExit, False)
-        )
-        thread.start()
-        thread.join()
-    else:
-        kill(ref)
-    with pytest.raises(pykka.ActorDeadError):
-        future.get(timeout=5)
-    assert stop.get(timeout=5) is True
-    eventually(lambda: downs == [Down(ref, "killed")])
-    assert log == []
-    assert_gone(ref)
-
-
-def test_kill_ends_an_actor_that_hangs_in_a_hook() -> None:
-    """An actor killed while it stops, or fails, ends all the same; `on_failure` runs once."""
-    gate = Event()
-
-    class SlowStop(Actor):
-        def on_stop(self) -> None:
-            gate.wait()
-
-    class SlowFailure(Actor):
-        def on_failure(self, *args: Any) -> None:
-            super().on_failure(*args)
-            gate.wait()
-
-    log: list[Any] = []
-    stopping, failing = SlowStop.start(), SlowFailure.start(log)
-    downs = down_of(stopping), down_of(failing)
-    stop = stopping.stop(block=False)
-    failing.tell(fail)
-    gevent.sleep(0.001)
-    kill(stopping)
-    kill(failing)
-    assert stop.get(timeout=5) is True
-    eventually(lambda: all(downs))
-    assert downs[0] == [Down(stopping, "killed")]
-    assert downs[1][0].reason == "killed"
-    assert log == ["start", ("failure", ValueError)]
-    assert_gone(stopping)
-    assert_gone(failing)
-
-
 def test_nobody_is_left_waiting_when_actors_die_under_load() -> None:
     """Asks from threads race with kills: each gets a reply or `ActorDeadError`."""
     outcomes: list[str] = []
@@ -388,19 +333,6 @@ def test_a_future_has_many_getters() -> None:
         assert len(calls) == hooked
 
 
-def test_futures_combine() -> None:
-    """`map`, `filter`, `reduce` and `join` work, also together with Pykka's own future."""
-    first: GeventFuture[Any] = GeventFuture()
-    second: pykka.ThreadingFuture[Any] = pykka.ThreadingFuture()
-    first.set([1, 2, 3])
-    second.set(4)
-    assert first.map(len).get() == 3
-    assert first.filter(lambda n: n > 1).get() == [2, 3]
-    assert first.reduce(lambda a, b: a + b).get() == 6
-    assert first.join(second).get() == [[1, 2, 3], 4]
-    assert pykka.get_all([first, second]) == [[1, 2, 3], 4]
-
-
 # --- Answers that come later --------------------------------------------------------------------
 
 
@@ -445,18 +377,6 @@ def test_an_answer_can_be_deferred() -> None:
             failing.get(timeout=5)
     finally:
         actor.stop()
-
-
-def test_who_waits_for_a_deferred_answer_is_not_left_alone() -> None:
-    """An exception in the handler, or the end of the actor, is the answer."""
-    actor = Later.start()
-    with pytest.raises(KeyError, match="fail later"):
-        actor.ask("fail later", timeout=5)
-    future = actor.ask("later", block=False)
-    actor.tell("taken by the first")  # that one was answered by the exception already
-    actor.stop()
-    with pytest.raises(pykka.ActorDeadError, match="before it answered"):
-        future.get(timeout=5)
 
 
 class Slow(GeventActor):

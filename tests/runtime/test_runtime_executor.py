@@ -143,21 +143,6 @@ def test_the_work_outlives_the_hub(run_script: Callable[[str], str]) -> None:
     assert run_script(script) == "False True\nwork 0\nwork 1\nwork 2\nTrue True True\n"
 
 
-def test_a_home_in_its_own_thread_survives_system_exit(caplog: pytest.LogCaptureFixture) -> None:
-    """`SystemExit` in any greenlet of the own thread doesn't end the work there."""
-    executor = Executor(own_thread=True)
-    ran: list[int] = []
-
-    def exit_greenlet() -> None:
-        raise SystemExit
-
-    executor.run_soon(gevent.spawn, exit_greenlet)
-    eventually(lambda: "tried to end it" in caplog.text)
-    executor.run_soon(ran.append, 1)
-    eventually(lambda: ran)
-    assert executor.stop(5)
-
-
 def test_a_plain_program_gets_a_thread_and_may_exit(run_script: Callable[[str], str]) -> None:
     """A program without gevent gets no hub of its own, and exits though its executor still runs."""
     script = """
@@ -202,29 +187,6 @@ def test_the_thread_rests_at_the_interpreters_end(run_script: Callable[[str], st
         """
     )
     assert output.split() == ["True", "sleep"]
-
-
-def test_a_late_handler_wakes_the_thread_again(run_script: Callable[[str], str]) -> None:
-    """A handler of `atexit` that runs after the thread has begun to rest may use locks, twice and with threads."""
-    output = run_script(
-        """
-        import atexit
-
-        @atexit.register
-        def last():
-            for _ in range(2):
-                with locks.transaction(timeout=30) as tx:
-                    tx.write_lock(("a",))
-            print(executor.call(lambda: "done"), executor.stop(30))
-
-        import gc, locks
-        from locks.runtime.executor import Executor
-        with locks.transaction() as tx:
-            tx.write_lock(("a",))
-        (executor,) = [it for it in gc.get_objects() if isinstance(it, Executor)]
-        """
-    )
-    assert output.split() == ["done", "True"]
 
 
 def test_a_del_at_the_interpreters_end_is_told_as_ever(run_script: Callable[[str], str]) -> None:

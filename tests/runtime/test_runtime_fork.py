@@ -77,66 +77,6 @@ def fork(fork):
     os.close(reader)
 """
 
-BUSY = (
-    CHILD
-    + """
-stop = []
-
-def work(number):
-    draw = random.Random(number)
-    count = 0
-    while not stop:
-        count += 1
-        try:
-            with locks.transaction() as tx:
-                tx.lock(("a", draw.randrange(3)))
-                tx.lock(("a", draw.randrange(3)))
-        except locks.DeadlockAborted:
-            pass
-        with locks.Lock(("a", draw.randrange(3))):
-            pass
-        _, guard = table.scan_and_enqueue(Request(writes=[draw.randrange(5)]), Txn(1000000 * number + count, 1))
-        table.dequeue(guard)
-
-def short_lives():
-    while not stop:
-        thread = threading.Thread(target=lambda: locks.original.begin_transaction([(("s",), "write")]))
-        with no_thread_ends:
-            thread.start()
-            thread.join()
-            while os.path.exists(f"/proc/self/task/{{thread.native_id}}"):
-                native_sleep(0.0001)
-
-def forker():
-    draw = random.Random(2)
-    for _ in range(15):
-        time.sleep(draw.random() * 0.003)
-        fork(os.fork)
-    stop.append(True)
-
-threads = [threading.Thread(target=work, args=(number,)) for number in range(3)]
-threads += [threading.Thread(target=short_lives), threading.Thread(target=forker)]
-for thread in threads:
-    thread.start()
-draw = random.Random(1)
-while not stop:
-    for _ in range(draw.randrange(5)):
-        with locks.transaction() as tx:
-            tx.lock(("m",))
-    fork(os.fork)
-for thread in threads:
-    thread.join()
-print(set(found), locks.statistics().agents, table.statistics().guards)
-locks.stop()
-"""
-)
-
-
-@pytest.mark.explore
-def test_forks_of_a_busy_program(run_script: Callable[..., str]) -> None:
-    """By the main thread and by another one, at random moments of turns that others are in."""
-    assert run_script(BUSY.format(prelude="")) == "{'ok'} 0 0\n"
-
 
 @pytest.mark.slow
 @pytest.mark.parametrize(

@@ -104,27 +104,6 @@ gevent.sleep(0)
 
 
 @either
-def test_in_a_turn_that_a_callback_takes(run_script: Callable[..., str], prelude: str) -> None:
-    """It is noted, and goes to the main greenlet when the section ends."""
-    script = (
-        SETUP.format(prelude=prelude)
-        + """
-def callback():
-    token = interrupts.enter()
-    press()
-    interrupts.leave(token)
-    print("whole")
-gevent.get_hub().loop.run_callback(callback)
-try:
-    gevent.sleep(30)
-except KeyboardInterrupt:
-    print("interrupted")
-"""
-    )
-    assert run_script(script) == "whole\ninterrupted\n"
-
-
-@either
 def test_before_a_greenlet_that_never_pauses(run_script: Callable[..., str], prelude: str) -> None:
     """The loop does not come to throw it at the main greenlet: then it is raised in that greenlet."""
     script = (

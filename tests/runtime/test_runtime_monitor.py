@@ -17,9 +17,8 @@ import pytest
 from locks.runtime.actor import GeventActor, kill
 from locks.runtime.exits import exit_client, kill_greenlet
 from locks.runtime.monitor import Down, Killed, current_client, monitor
-from locks.runtime.sentinels import sentinels
 from locks.runtime.waiter import Event
-from tests.helpers import LIMIT, eventually
+from tests.helpers import eventually
 
 
 class Green(GeventActor):
@@ -233,30 +232,6 @@ def test_a_thread_that_monitors_itself() -> None:
     assert watched(thread) == [Down(thread, "noproc")]
 
 
-def test_a_greenlet_whose_thread_ends() -> None:
-    """It can't go on: that is its end. One that had ended before is told of once, and is not kept for the thread's end."""
-    downs: list[Down] = []
-    greenlets: list[gevent.Greenlet[..., Any]] = []
-    kept: list[int] = []
-
-    def live(seconds: float) -> None:
-        monitor(gevent.getcurrent(), downs.append)
-        gevent.sleep(seconds)
-
-    def use() -> None:
-        greenlets.extend((gevent.spawn(live, 0), gevent.spawn(live, LIMIT)))
-        while not downs:
-            gevent.sleep(0)
-        kept.append(len(sentinels()))
-
-    thread = threading.Thread(target=use)
-    thread.start()
-    thread.join(LIMIT)
-    eventually(lambda: len(downs) == 2)
-    assert downs == [Down(greenlets[0], "normal"), Down(greenlets[1], "its thread has ended")]
-    assert kept == [1]
-
-
 def test_a_thread_that_python_did_not_start() -> None:
     """A foreign thread can monitor itself; from elsewhere its end can't be seen, which is said."""
     clients: list[Any] = []
@@ -294,23 +269,6 @@ def test_a_thread_monitored_from_elsewhere() -> None:
         gate.open()
     eventually(lambda: all(lists) and helpers() == 0)
     assert all(downs == [Down(thread, "normal")] for downs in lists)
-
-
-def test_a_raw_greenlet_is_told_when_it_is_collected() -> None:
-    """The end of a raw greenlet that nobody holds is noticed; a finished one is "noproc"."""
-    main = greenlet.getcurrent()
-    subject = greenlet.greenlet(lambda: main.switch())
-    subject.switch()
-    downs = watched(subject)
-    reference = weakref.ref(subject)
-    finished = subject
-    finished.switch()
-    assert watched(subject) == [Down(subject, "noproc")]
-    assert downs == []
-    del subject, finished
-    gc.collect()
-    assert reference() is None
-    assert [down.reason for down in downs] == ["normal"]
 
 
 @pytest.mark.slow

@@ -101,18 +101,6 @@ def test_what_is_thrown_into_a_wait_propagates(error: BaseException) -> None:
     assert greenlet.get(timeout=5) is True
 
 
-def test_a_stray_switch_does_not_end_a_wait() -> None:
-    """Foreign code that switches into the waiting greenlet doesn't end the wait."""
-    waiter = Waiter()
-    greenlet = gevent.spawn(waiter.wait)
-    eventually(lambda: "parked" in repr(waiter))
-    gevent.get_hub().loop.run_callback(greenlet.switch)
-    gevent.sleep(0.001)
-    assert not greenlet.ready()
-    waiter.wake()
-    assert greenlet.get(timeout=5) is True
-
-
 def test_wakes_from_other_threads_are_never_lost() -> None:
     """Four native threads and two greenlets pass 5,000 wakes each to one another, in all pairings."""
     rounds = 5000

@@ -5,9 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterator
-from typing import Any
 
-import gevent
 import pytest
 
 import locks
@@ -113,29 +111,6 @@ def test_what_waits_is_bounded(executor: Executor, caplog: pytest.LogCaptureFixt
         eventually(lambda: len(slow.seen) == most + 1)
         assert slow.seen == [-1, *range(17, most + 17)]
         assert "was not called 17 times" in caplog.text
-
-
-def test_greenlets_that_a_function_begins_run_on(executor: Executor) -> None:
-    """A greenlet and an actor, which live in the hub of the thread that has called it, though that has nothing to do."""
-    done = threading.Event()
-    actors: list[Any] = []
-
-    class Counting(locks.actors.GeventActor):
-        def on_receive(self, message: int) -> int:
-            return message + 1
-
-    def later() -> None:
-        gevent.sleep(0.01)
-        done.set()
-
-    def function() -> None:
-        gevent.spawn(later)
-        actors.append(Counting.start())
-
-    executor.tell(function)
-    assert done.wait(LIMIT)
-    assert actors[0].ask(1, timeout=LIMIT) == 2
-    actors[0].stop(timeout=LIMIT)
 
 
 def test_the_end_waits_for_what_is_called(executor: Executor) -> None:

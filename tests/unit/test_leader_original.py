@@ -8,11 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from locks.errors import LocksError
 from locks.otp.bytes.etf import decode, encode
 from locks.otp.bytes.terms import Atom, Pid, Reference
 from locks_leader.core import messages as ours
-from locks_leader.errors import LeaderDied
 from locks_leader.original.bridge import (
     MOST_KEPT,
     Command,
@@ -28,7 +26,6 @@ from locks_leader.original.messages import (
     BadOriginalMessage,
     ElectionRef,
     EnsureSync,
-    LeaderCall,
     LeaderGone,
     LeaderReply,
     LeaderUncertain,
@@ -129,31 +126,6 @@ def test_garbage_is_refused(term: Any) -> None:
         assert encode(pack(message)) == encode(term)
 
 
-@pytest.mark.parametrize(
-    "term",
-    [
-        (LEADER,),
-        (LEADER, Atom("sync_lock_ok"), HER),
-        (LEADER, Atom("am_leader"), HER, REF_TERM),
-        (LEADER, Atom("am_leader"), "her", REF_TERM, SYNC),
-        (LEADER, Atom("am_leader"), TAG, REF_TERM, SYNC),
-        (LEADER, Atom("affirm_leader"), HER, (HER, 1.5, SEEN)),
-        (LEADER, Atom("affirm_leader"), HER, (HER, 1, [])),
-        (LEADER, Atom("affirm_leader"), HER, (HER, 1, {Atom("leader"): HER})),
-        (LEADER, Atom("affirm_leader"), HER, (HER, 1, {**SEEN, Atom("vector"): [(E, 1)]})),
-        (LEADER, Atom("affirm_leader"), HER, (HER, 1, {**SEEN, Atom("leader"): Atom("no")})),
-        (LEADER, Atom("ensure_sync"), HER, Atom("boss"), REF_TERM),
-        (LEADER, Atom("leader_uncertain"), HER, HIM, []),
-        (LEADER, Atom("leader_uncertain"), HER, [1], []),
-    ],
-)
-def test_what_is_refused(term: Any) -> None:
-    """What looks like a candidate's message, and is none, is said to be so."""
-    with pytest.raises(LocksError, match=r"should be|nothing that") as caught:
-        parse(term)
-    assert caught.type is BadOriginalMessage
-
-
 # --- Between one of ours and theirs: ours leads
 
 
@@ -224,21 +196,6 @@ def test_a_leader_that_is_unsure_is_not_followed(originals: Originals) -> None:
     assert isinstance(message, EnsureSync)
 
 
-@pytest.mark.parametrize("how", ["lock", "death"])
-def test_a_leader_that_loses_the_lock_or_dies_is_not_followed(
-    originals: Originals, how: str
-) -> None:
-    """The next thing that it says is a reason to ask it."""
-    originals.granted(Holder(str(HER), 77))
-    originals.receive(AmLeader(HER, REF, "state"))
-    if how == "lock":
-        originals.granted(Holder(str(HIM), 78))
-    else:
-        originals.down(HER)
-    ((_, message),) = told(originals.receive(OriginalFromLeader(HER, REF, "x")))
-    assert isinstance(message, EnsureSync)
-
-
 def test_what_is_kept_is_bounded(originals: Originals) -> None:
     """A leader that says much before it has the lock here is asked to begin anew."""
     originals.receive(AmLeader(HER, REF, "state"))
@@ -250,21 +207,6 @@ def test_what_is_kept_is_bounded(originals: Originals) -> None:
 
 
 # --- Calls
-
-
-def test_a_call_that_is_passed_on_to_a_leader_of_the_original(originals: Originals) -> None:
-    """Its answer comes back as that of the leader that was asked."""
-    (sent,) = originals.send(HER, ours.Forward(7, "what"))
-    assert isinstance(sent, TellOriginal)
-    tag = sent.term[1][1]
-    assert sent == TellOriginal(HER, pack(LeaderCall(ME, tag, "what")))
-    arrived = parse(decode(encode((tag, (Atom("$locks_leader_reply"), "that")))))
-    assert arrived is not None
-    assert originals.receive(arrived) == [Hear(HER, ours.ForwardAnswer(7, "that"))]
-    (gone,) = originals.receive(LeaderGone(tag))
-    assert isinstance(gone, Hear)
-    assert isinstance(gone.message, ours.ForwardAnswer)
-    assert isinstance(gone.message.value, LeaderDied)
 
 
 # --- Who has the lock on this node

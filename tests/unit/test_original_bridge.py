@@ -358,16 +358,6 @@ def test_records_come_back_exactly(contender: Contender) -> None:
     assert (record.blocked, record.version) == (True, 77)
 
 
-@given(
-    st.integers(0, 2**300)
-    | st.binary(max_size=40).map(lambda b: int.from_bytes(b"\x83" + b, "big"))
-)
-def test_any_number_can_be_unpacked(number: int) -> None:
-    """Versions of the original, and garbage, are no records, and no errors."""
-    record = unpack_request(number, agent_of(ONE), E, 1)
-    assert record is None or record.lock_id
-
-
 # --- Who asks to be told of a lock server
 
 CODE = [(Atom("case"), 1, [(Atom("call"), Atom("whereis"), [Atom("locks_server")])])]

@@ -13,7 +13,6 @@ which take a short time from other nodes.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -292,8 +291,7 @@ class Agent(InlineActor, metaclass=Shown):
             effects = []
         for effect in effects:
             if isinstance(effect, AnswerWait) and isinstance(effect.wait, PendingCall | Answering):
-                with suppress(RuntimeError):  # of the background, which is the parent's
-                    effect.wait.answer(effect.result)
+                effect.wait.answer(effect.result)
         if self._lost is not None:
             self._lost.open()
         self.ended()

@@ -110,16 +110,13 @@ class Audit:
                     records.append(self._hold(entry, now))
                 elif now > self._look_by:
                     self._look_by = now + LOOK + LATE
-                    self._run_soon(self._executor.run_later, LOOK, self.look)
+                    self._executor.run_soon(self._executor.run_later, LOOK, self.look)
         records += broken
         if records:
             room = max(0, MOST_LINES - len(self._records))
             self._records += records[:room]
             self._left_out += len(records[room:])
-            self._run_soon(self._write)
-
-    def _run_soon(self, function: Callable[..., object], *args: object) -> None:
-        self._executor.run_soon(function, *args)
+            self._executor.run_soon(self._write)
 
     def _hold(self, entry: Entry, since: float) -> Hold:
         owner = entry.owner
