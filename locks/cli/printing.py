@@ -7,17 +7,14 @@ import io
 import os
 import signal
 import sys
-import time
-from collections import Counter
 from collections.abc import Callable
 
 from locks.errors import LocksError
 
-__all__ = ["IN_OPTIONS", "Progress", "in_options", "run_printing", "say"]
+__all__ = ["IN_OPTIONS", "in_options", "run_printing", "say"]
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 UNWRITTEN = 3
-OFTEN = 0.2  # seconds between two updates of the progress line
 
 
 # What errors advise to programs, and what helps those who run a command.
@@ -82,38 +79,3 @@ def run_printing(name: str, run: Callable[[], int]) -> int:
             return 128 + signal.SIGPIPE
         print(f"{name}: can't write the output: {error.strerror}", file=sys.stderr)
         return UNWRITTEN
-
-
-class Progress:
-    """Progress of a long command: one line on standard error, if that is a terminal; cleared at the end of the block."""
-
-    def __init__(self) -> None:
-        self._shown = sys.stderr is not None and sys.stderr.isatty()
-        self._counts: Counter[str] = Counter()
-        self._begun = time.monotonic()
-        self._next = self._begun + OFTEN
-
-    def add(self, **counts: int) -> None:
-        """Add to the counts, as in `worlds=1`."""
-        self._counts.update(counts)
-        self.show()
-
-    def show(self, **more: int) -> None:
-        """Show the counts, plus these of the work in progress."""
-        now = time.monotonic()
-        if self._shown and now >= self._next:
-            self._next = now + OFTEN
-            counts = self._counts + Counter(more)
-            done = ", ".join(f"{count:,} {name}" for name, count in counts.items())
-            self._write(f"\r{done} in {now - self._begun:.0f} s\x1b[K")
-
-    def __enter__(self) -> Progress:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._shown:
-            self._write("\r\x1b[K")
-
-    def _write(self, text: str) -> None:
-        sys.stderr.write(text)
-        sys.stderr.flush()

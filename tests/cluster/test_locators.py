@@ -117,7 +117,7 @@ def test_a_locator_that_fails_is_logged_and_asked_again_later(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Meanwhile servers are where they were. It is asked once a second at most, whoever wants to know."""
-    notices = Notices(lambda function, *args: function(*args))
+    notices = Notices(lambda function, *args: (function(*args), True)[1])
     address = ("127.0.0.1", 9100)
     source = Source(ValueError("a fault"))
     finder = Finder("me@h", source, {NAME: address}, notices)
