@@ -74,8 +74,8 @@ def servers(lab: Lab, number: int, folder: str) -> Servers:
         process = lab.start(
             *(sys.executable, "-m", "locks", "node", "--cookie-file", str(cookie)),
             *("--name", f"server{each}@{HOST}"),
-            *[word for address in found.addresses for word in ("--peer", address)],
             quiet=True,
+            peers=found.addresses,
         )
         ready = json.loads(line_of(process))
         found.names.append(ready["name"])

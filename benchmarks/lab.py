@@ -21,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -301,8 +301,10 @@ class Lab:
         about = f"redis-py {package.__version__}, Redis {client.info()['redis_version']}"
         return Redis(Party(timed(operation), os.getpid(), [server.pid]), about, port)
 
-    def start(self, *command: str, quiet: bool = False) -> subprocess.Popen[str]:
-        """Start a process, to be ended with all others; what a quiet one logs is not shown."""
+    def start(
+        self, *command: str, quiet: bool = False, peers: Iterable[str] = ()
+    ) -> subprocess.Popen[str]:
+        """Start a process, to be ended with all others; what a quiet one logs is not shown. A node connects to the peers."""
         process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
@@ -310,6 +312,7 @@ class Lab:
             stderr=subprocess.DEVNULL if quiet else None,
             text=True,
             cwd=ROOT,
+            env={**os.environ, "LOCKS_PEERS": ",".join(peers)},
             preexec_fn=end_with_parent,
         )
         self._stack.callback(_end, process)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import collections
 import json
+import os
 import queue
 import random
 import statistics
@@ -82,16 +83,17 @@ _starter = futures.ThreadPoolExecutor(1)
 class Process:
     """A process that says lines of JSON."""
 
-    def __init__(self, *command: str) -> None:
-        self.process = _starter.submit(self._start, command).result()
+    def __init__(self, *command: str, peers: Iterable[str] = ()) -> None:
+        self.process = _starter.submit(self._start, command, ",".join(peers)).result()
         self.pid = self.process.pid
         self._lines: queue.Queue[str] = queue.Queue()
         threading.Thread(target=self._read, daemon=True).start()
 
-    def _start(self, command: Sequence[str]) -> subprocess.Popen[str]:
+    def _start(self, command: Sequence[str], peers: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
             [sys.executable, *command],
             cwd=ROOT,
+            env={**os.environ, "LOCKS_PEERS": peers},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -150,14 +152,15 @@ class Server:
 
     def __init__(self, name: str, cookie: Path, peers: Iterable[str] = ()) -> None:
         self.name = name
-        self._given = [f"--name={name}", f"--cookie-file={cookie}", *(f"--peer={p}" for p in peers)]
+        self._given = [f"--name={name}", f"--cookie-file={cookie}"]
+        self._peers = list(peers)
         self.port = 0
         self.start()
 
     def start(self) -> None:
         """Start it."""
         listen = f"--listen={HOST}:{self.port}"
-        self.process = Process("-m", "locks", "node", *self._given, listen)
+        self.process = Process("-m", "locks", "node", *self._given, listen, peers=self._peers)
         self.port = self.process.line()["port"]
 
     @property

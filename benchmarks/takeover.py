@@ -56,7 +56,7 @@ class World(Group):
                 process = lab.start(
                     *(sys.executable, "-m", "locks", "node", "--cookie-file", str(cookie)),
                     *("--name", f"server{each}@{HOST}"),
-                    *[word for server in self._servers for word in ("--peer", server)],
+                    peers=self._servers,
                 )
                 ready = json.loads(line_of(process))
                 self._servers.append(f"{ready['name']}:{ready['port']}")

@@ -41,7 +41,7 @@ __all__ = ["Storage", "StoreFailed"]
 
 SMALL = 500  # characters in a value that is kept beside its key
 APPLICATION = 0x6C6B7631  # marks our files: other SQLite files are refused
-FORMAT = 2  # the first one had no checksums
+FORMAT = 1
 TABLES = (
     ("versions", "versions (key TEXT, timestamp INTEGER, value TEXT, large INTEGER, checksum INTEGER,"
      " PRIMARY KEY (key, timestamp)) WITHOUT ROWID"),

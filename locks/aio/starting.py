@@ -35,7 +35,6 @@ async def start(
     net_ticktime: float | None = None,
     mesh: bool | None = None,
     allow_plaintext: bool | None = None,
-    allow_short_cookie: bool = False,
     log_waits_longer_than: float | None = None,
     state: str | Path | None = None,
     limits: Mapping[str, int] | None = None,

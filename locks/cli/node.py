@@ -40,7 +40,7 @@ __all__ = ["add_command"]
 
 EXAMPLES = """\
   python -m locks node --name a@127.0.0.1 --listen 127.0.0.1:9100 --cookie-file cookie
-  python -m locks node --name b@127.0.0.1 --peer a@127.0.0.1:9100 --cookie-file cookie
+  python -m locks node --name b@127.0.0.1 --servers a@127.0.0.1:9100,b@127.0.0.1:9101 --cookie-file cookie
 """
 
 
@@ -60,21 +60,9 @@ def add_command(commands: Any, about: str) -> None:
         "loopback)",
     )
     parser.add_argument(
-        "--peer",
-        dest="peers",
-        action="append",
-        metavar="NAME@HOST:PORT",
-        help="a node to connect to; may be repeated",
-    )
-    parser.add_argument(
         "--no-mesh",
         action="store_true",
-        help="connect only to the given peers, and announce no other nodes",
-    )
-    parser.add_argument(
-        "--allow-short-cookie",
-        action="store_true",
-        help="allow a cookie of fewer than 16 characters",
+        help="connect only to the servers and peers that are set, and announce no other nodes",
     )
     parser.add_argument(
         "--state",
@@ -188,10 +176,8 @@ def _run(options: argparse.Namespace) -> int:
             listen=listen,
             servers=servers,
             copies=options.copies,
-            peers=options.peers,
             tls=TLS(*options.tls) if options.tls else None,
             mesh=False if options.no_mesh else None,
-            allow_short_cookie=options.allow_short_cookie,
             state=options.state,
         )
         told: dict[str, str | int] = {"metrics": serve(*metrics)} if metrics else {}

@@ -7,18 +7,14 @@ import io
 import os
 import signal
 import sys
-import time
-from collections import Counter
 from collections.abc import Callable
 
 from locks.errors import LocksError
 
-__all__ = ["IN_OPTIONS", "Progress", "in_options", "run_printing", "say"]
+__all__ = ["IN_OPTIONS", "in_options", "run_printing", "say"]
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 UNWRITTEN = 3
-PIPE = 13  # SIGPIPE; not on every system
-OFTEN = 0.2  # seconds between two updates of the progress line
 
 
 # What errors advise to programs, and what helps those who run a command.
@@ -32,7 +28,6 @@ IN_OPTIONS = {
     ),
     "LOCKS_ALLOW_PLAINTEXT=1 or allow_plaintext=True if": "set LOCKS_ALLOW_PLAINTEXT=1 if",
     "with epmd=True": "with LOCKS_EPMD=1",
-    "and allow_short_cookie=True is set": "and it is a server with --allow-short-cookie",
 }
 
 
@@ -81,41 +76,6 @@ def run_printing(name: str, run: Callable[[], int]) -> int:
             raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # for the flush at exit
         if error.errno == errno.EPIPE:
-            return 128 + PIPE
+            return 128 + signal.SIGPIPE
         print(f"{name}: can't write the output: {error.strerror}", file=sys.stderr)
         return UNWRITTEN
-
-
-class Progress:
-    """Progress of a long command: one line on standard error, if that is a terminal; cleared at the end of the block."""
-
-    def __init__(self) -> None:
-        self._shown = sys.stderr is not None and sys.stderr.isatty()
-        self._counts: Counter[str] = Counter()
-        self._begun = time.monotonic()
-        self._next = self._begun + OFTEN
-
-    def add(self, **counts: int) -> None:
-        """Add to the counts, as in `worlds=1`."""
-        self._counts.update(counts)
-        self.show()
-
-    def show(self, **more: int) -> None:
-        """Show the counts, plus these of the work in progress."""
-        now = time.monotonic()
-        if self._shown and now >= self._next:
-            self._next = now + OFTEN
-            counts = self._counts + Counter(more)
-            done = ", ".join(f"{count:,} {name}" for name, count in counts.items())
-            self._write(f"\r{done} in {now - self._begun:.0f} s\x1b[K")
-
-    def __enter__(self) -> Progress:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._shown:
-            self._write("\r\x1b[K")
-
-    def _write(self, text: str) -> None:
-        sys.stderr.write(text)
-        sys.stderr.flush()

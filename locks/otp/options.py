@@ -16,7 +16,7 @@ from locks.lock_ids import shown
 from locks.model import NODE_NAME, Require, check_node_name, check_require, is_seconds
 from locks.otp.admission.certificates import expiry_of, host_of
 from locks.otp.admission.cookies import Cookies
-from locks.otp.admission.secret import SHORTEST, Cookie
+from locks.otp.admission.secret import Cookie
 from locks.otp.links.budgets import Limits
 from locks.otp.names.addresses import Address, Locator, UnixAddress, place
 from locks.runtime.first_use import Unloaded
@@ -173,7 +173,6 @@ class Options(NamedTuple):
         net_ticktime: float | None,
         mesh: bool | None,
         allow_plaintext: bool | None,
-        allow_short_cookie: bool = False,
         servers: Iterable[str] | Mapping[str, Address] = (),
         require: Require | None = None,
         locator: Locator | None = None,
@@ -207,7 +206,7 @@ class Options(NamedTuple):
                     "use start(..., cookie=...), or a file: --cookie-file, LOCKS_COOKIE_FILE; there is no default",
                 )
             return None
-        cookies = Cookies.read(Cookie(cookie), 1 if allow_short_cookie else SHORTEST)
+        cookies = Cookies.read(Cookie(cookie))
         if net_ticktime is not None and not (is_seconds(net_ticktime) and 0 < net_ticktime < 86400):
             raise InvalidOption(
                 f"net_ticktime={net_ticktime!r} is not a number of seconds > 0",

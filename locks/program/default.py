@@ -86,7 +86,6 @@ def start(
     net_ticktime: float | None = None,
     mesh: bool | None = None,
     allow_plaintext: bool | None = None,
-    allow_short_cookie: bool = False,
     log_waits_longer_than: float | None = None,
     state: str | Path | None = None,
     limits: Mapping[str, int] | None = None,
@@ -129,7 +128,6 @@ def start(
             default, except for clients of servers. A node without mesh that does not listen is a *client node*: it
             connects only to its peers and uses their lock servers; other nodes neither see it nor use it for locks.
         allow_plaintext: Allow addresses other than loopback without TLS.
-        allow_short_cookie: Allow a cookie of fewer than 16 characters.
         log_waits_longer_than: Waits for a lock of this node that take longer, in seconds, are logged to `locks.waits`;
             1 by default. `math.inf` logs none.
         state: The file in which a lock server keeps what is done (`locks.once`), so that it survives the end of all
@@ -188,7 +186,7 @@ def start(
         wanted = dict(given)
         wanted |= {what: value for what, value in elsewhere.items() if given[what] is None}
         # Without the lock, because it may take time: another greenlet of this thread may need it.
-        plan = _plan_of(trace, register_agents, allow_short_cookie, **wanted)
+        plan = _plan_of(trace, register_agents, **wanted)
         if plan.has_servers_elsewhere:
             check_may_wait()
         with _starting:
@@ -297,7 +295,6 @@ class _Plan(NamedTuple):
 def _plan_of(
     trace: Trace | None,
     register_agents: bool,
-    allow_short_cookie: bool,
     *,
     name: str | None,
     servers: Any,
@@ -320,7 +317,6 @@ def _plan_of(
         )
     made = None
     if not (servers is None or here) or any(each is not None for each in options.values()):
-        options["allow_short_cookie"] = allow_short_cookie
         made = meeting.options_of(name, checked, CONNECTED_WITHIN, servers=servers, **options)
     if checked is None:
         checked = NODE_NAME if made is None else made.name_for(None)

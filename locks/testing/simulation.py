@@ -33,7 +33,6 @@ from locks_lab.applications.agenda import Agenda, Chosen, State
 from locks_lab.applications.application import Client
 from locks_lab.applications.places import is_inner, without_inner
 from locks_lab.applications.strategies import (
-    Again,
     Named,
     Unhurried,
     check_strategy,
@@ -204,9 +203,7 @@ class Simulation:
             agenda = Agenda(strategy_for(self.strategy, self.seed, rng))
         else:
             exact = self._script.exact
-            strategy = Unhurried(rng)
-            if exact:
-                strategy = Again(rng, exact != schedules.LATE, exact == schedules.EXACT)
+            strategy = Unhurried(rng, exact != schedules.LATE, exact in ("", schedules.EXACT))
             agenda = Chosen(strategy, self._script.steps, bool(exact))
         try:
             self._nodes.may_leak = leaks

@@ -20,14 +20,13 @@ in `Pct` a client that sleeps, or has taken many steps in a row, gets the lowest
 from __future__ import annotations
 
 import random
-from typing import ClassVar, Literal, Protocol, get_args
+from typing import Literal, Protocol, get_args
 
 from locks.errors import InvalidOption, assert_never
 
 __all__ = [
     "CLIENTS",
     "STEP",
-    "Again",
     "Named",
     "Party",
     "Step",
@@ -77,13 +76,11 @@ class Strategy:
     """The strategy with one pace for all: `Uniform`.
 
     Attributes:
-        name: Its name.
         prompt: Whether messages take no time.
         at_once: Whether, in addition, everything that follows from a call has happened when it
             returns.
     """
 
-    name: ClassVar[str] = "uniform"
     at_once: bool = False
 
     def __init__(self, rng: random.Random) -> None:
@@ -112,14 +109,18 @@ class Strategy:
 
 
 class Unhurried(Strategy):
-    """Nothing takes time: the agenda chooses (`locks_lab.applications.agenda.Chosen`)."""
+    """Nothing takes time: the agenda chooses (`locks_lab.applications.agenda.Chosen`).
 
-    name = "chosen"
-    at_once = True
+    Args:
+        prompt: Whether messages take no time. In the exact schedule of a run in which they did, it
+            says when they arrive.
+        at_once: Whether, in addition, everything that follows from a call happens at once.
+    """
 
-    def __init__(self, rng: random.Random) -> None:
+    def __init__(self, rng: random.Random, prompt: bool = True, at_once: bool = True) -> None:
         super().__init__(rng)
-        self.prompt = True
+        self.prompt = prompt
+        self.at_once = at_once
 
     def begin(self, client: Party) -> None:
         """A client begins."""
@@ -134,26 +135,8 @@ class Unhurried(Strategy):
         return 0.0
 
 
-class Again(Unhurried):
-    """Nothing takes time, but messages are sent as in a drawn run: the exact schedule says when they arrive.
-
-    Args:
-        prompt: Whether messages took no time in that run.
-        at_once: Whether, in addition, everything that follows from a call happened at once.
-    """
-
-    name = "again"
-
-    def __init__(self, rng: random.Random, prompt: bool, at_once: bool) -> None:
-        super().__init__(rng)
-        self.prompt = prompt
-        self.at_once = at_once
-
-
 class Pct(Unhurried):
     """The client with the highest priority, that is the smallest rank, continues."""
-
-    name = "pct"
 
     def __init__(self, rng: random.Random) -> None:
         super().__init__(rng)

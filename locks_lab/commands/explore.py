@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
-from locks.cli.printing import Progress
 from locks.model import REQUIREMENTS
 from locks_lab.commands.arguments import at_least
 from locks_lab.worlds.rules import RULES
@@ -115,17 +114,15 @@ def searches(
         yield Search(plan, kind.held, limit, full)
 
 
-def search(
-    wanted: Search, see: Callable[[int], object] | None = None
-) -> tuple[Search, SearchResult]:
-    """Explore one world; report the number of states now and then."""
+def search(wanted: Search) -> tuple[Search, SearchResult]:
+    """Explore one world."""
     from locks_lab.explorer.explore import TooManyStates, explore
     from locks_lab.explorer.small_worlds import start
     from locks_lab.worlds.host import Violation
 
     world = start(wanted.plan, wanted.held)
     try:
-        return wanted, SearchResult(explore(world, wanted.limit, reduce=not wanted.full, see=see))
+        return wanted, SearchResult(explore(world, wanted.limit, reduce=not wanted.full))
     except TooManyStates as error:
         return wanted, SearchResult(None, str(error))
     except Violation as violation:
@@ -136,7 +133,6 @@ def explore_all(
     wanted: Iterable[Search],
     jobs: int = 1,
     see: Callable[[Search, SearchResult], None] = lambda search, found: None,
-    see_states: Callable[[int], object] | None = None,
 ) -> tuple[Total, tuple[Search, SearchResult] | None]:
     """Explore worlds, until a violation is found.
 
@@ -144,7 +140,6 @@ def explore_all(
         wanted: The worlds.
         jobs: Number of worlds that are explored at the same time, each in a separate process.
         see: Called with the result of each world.
-        see_states: Called now and then with the number of states of the current world, if `jobs` is 1.
 
     Returns:
         The total, and the violation, if there is one.
@@ -153,8 +148,7 @@ def explore_all(
 
     total = Total()
     if jobs == 1:
-        found = (search(each, see_states) for each in wanted)
-        return total, _first_wrong(found, total, see)
+        return total, _first_wrong(map(search, wanted), total, see)
     with multiprocessing.get_context("spawn").Pool(jobs, maxtasksperchild=50) as pool:
         return total, _first_wrong(pool.imap(search, wanted), total, see)
 
@@ -255,19 +249,11 @@ def run_command(
 
     began = time.perf_counter()
 
-    with Progress() as progress:
+    def see(wanted: Search, found: SearchResult) -> None:
+        if options.verbose:
+            print(f"{found.outcome or found.wrong}  {wanted}", flush=True)
 
-        def see(wanted: Search, found: SearchResult) -> None:
-            if options.verbose:
-                print(f"{found.outcome or found.wrong}  {wanted}", flush=True)
-            elif found.outcome is not None:
-                progress.add(worlds=1, states=found.outcome.states)
-
-        def see_states(states: int) -> None:
-            if not options.verbose:
-                progress.show(states=states)
-
-        total, wrong = explore_all(_wanted(options), options.jobs, see, see_states)
+    total, wrong = explore_all(_wanted(options), options.jobs, see)
     print(total)
     print(f"time        {time.perf_counter() - began:.1f} s")
     if wrong is None:

@@ -216,13 +216,6 @@ def _add_run(subcommands: Any) -> None:
         metavar="SHARE",
         help="share of locks whose tokens are requested, 0 to 1",
     )
-    parser.add_argument(
-        "--units",
-        type=share,
-        default=0,
-        metavar="SHARE",
-        help="share of counted lock ids, 0 to 1 (default 0)",
-    )
     parser.add_argument("--policy", choices=POLICIES, help="how schedules are chosen")
     parser.add_argument(
         "--faults",
@@ -234,26 +227,14 @@ def _add_run(subcommands: Any) -> None:
         action=argparse.BooleanOptionalAction,
         help="each client has its own node, connected to lock servers only; or none has",
     )
-    action = parser.add_mutually_exclusive_group()
-    action.add_argument(
-        "--abort",
-        action="store_true",
-        default=None,
-        help="an agent that must give way aborts, if its client was given the lock",
-    )
-    action.add_argument(
-        "--surrender",
-        action="store_false",
-        dest="abort",
-        help="an agent that must give way surrenders a lock",
-    )
 
 
 def _run(options: argparse.Namespace) -> int:
     from locks_lab.schedules.plan import Shape
     from locks_lab.schedules.runs import Tally, run_seeds
 
-    shape = Shape(**{name: getattr(options, name) for name in Shape._fields})
+    given = vars(options)
+    shape = Shape(**{name: given[name] for name in Shape._fields if name in given})
     seeds = range(options.seed, options.seed + options.runs)
     tally = Tally()
     began = time.perf_counter()

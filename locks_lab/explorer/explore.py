@@ -77,7 +77,6 @@ def explore(
     at_end: Callable[[World], Any] | None = None,
     rename: bool = True,
     reduce: bool = True,
-    see: Callable[[int], object] | None = None,
 ) -> Explored:
     """Explore a world depth first.
 
@@ -89,7 +88,6 @@ def explore(
             world.
         rename: Rename counters, so that more states are equal.
         reduce: Leave out orders of independent events.
-        see: Called now and then with the number of states so far.
 
     Raises:
         Violation: A check failed, or a schedule does not end. `schedule` has the choices of the
@@ -99,7 +97,6 @@ def explore(
     begun = time.perf_counter()
     space: Any = Space(world, rename, reduce) if world.thin is None else Turns(world)
     search = _Search(space, limit, most, at_end)
-    search.see = see
     least, largest, superfluous, outdated = search.run()
     if not search.terminal:
         raise Violation("this comes to no end")

@@ -13,7 +13,7 @@ search is in `locks_lab.explorer.shortest`.
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -28,8 +28,6 @@ __all__ = [
     "collector_off",
     "too_many",
 ]
-
-NOW_AND_THEN = 10_000  # states
 
 S = TypeVar("S", bound=Hashable)
 M = TypeVar("M")
@@ -109,10 +107,7 @@ class DepthFirst(Generic[S, M, V]):
         known: The value of each state; None while it is on the path.
         path: The states on the path to the current one.
         transitions: The number of moves that led from one state to another.
-        see: Called now and then with the number of known states.
     """
-
-    see: Callable[[int], object] | None = None
 
     def __init__(self, model: Model[S, M], limit: int) -> None:
         self.model = model
@@ -156,8 +151,6 @@ class DepthFirst(Generic[S, M, V]):
                         raise too_many(self.limit)
                     known[new] = None
                     path.append(self.enter(new))
-                    if self.see is not None and not len(known) % NOW_AND_THEN:
-                        self.see(len(known))
                     continue
                 value = known[new]
                 if value is None:

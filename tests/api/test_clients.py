@@ -277,8 +277,10 @@ WAITS = {
 
 
 @pytest.mark.skipif(PATCHED, reason="has its own processes")
-@pytest.mark.parametrize("wait", WAITS)
-@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize(
+    ("program", "wait"),
+    [*(("plain", wait) for wait in WAITS), ("gevent", "lock"), ("patched", "lock")],
+)
 def test_ctrl_c_leaves_no_contender(
     run_script: Callable[..., str], program: str, wait: str
 ) -> None:
@@ -350,30 +352,6 @@ def test_notify_a_callable(run: Run) -> None:
     assert [(i.lock_id, i.state) for i in infos if i.agent == client.agent.id][-1] == (A, "granted")
 
 
-def _received(client: Any) -> list[Any]:
-    return list(client.ref.proxy().received.get(timeout=10))
-
-
-def test_change_flag_notify(run: Run) -> None:
-    """Switching `notify` on tells the present status at once; off, nothing more is told."""
-    told: list[locks.values.Notification] = []
-    (client,) = run.begin(1)
-    client.lock(A).get()
-    client.call(locks.original.change_flag, client.agent, "notify", told.append)
-    eventually(lambda: told)
-    assert [n.kind for n in told] == ["have_all_locks"]
-    client.lock(B).get()
-    eventually(lambda: len(told) > 1)
-    client.call(locks.original.change_flag, client.agent, "notify", False)
-    last: list[Any] = []
-    told.clear()
-    client.lock(("c",)).get()
-    locks.watch(("c",), watcher=last.append)  # comes after what was told
-    eventually(lambda: last)
-    locks.unwatch(("c",), watcher=last.append)
-    assert told == []
-
-
 def test_change_flag_abort_on_deadlock(run: Run) -> None:
     """Whether a transaction is aborted may be changed while it runs, also while it waits."""
     one, two = run.begin(2)
@@ -389,16 +367,6 @@ def test_change_flag_abort_on_deadlock(run: Run) -> None:
     two.lock_nowait(A)
     one.lock(("c",)).get()
     assert one.status().deadlocks[-1].action == "surrendered"
-
-
-def test_notification_that_fails(run: Run, caplog: pytest.LogCaptureFixture) -> None:
-    """A callable that raises is logged, and nobody else takes notice."""
-    client = run.client().begin(notify=lambda n: 1 // 0)
-    client.lock(A).get()
-    eventually(lambda: "ZeroDivisionError" in caplog.text)
-    told: list[Any] = []
-    client.call(locks.original.change_flag, client.agent, "notify", told.append)
-    eventually(lambda: told)
 
 
 # --- Watching -------------------------------------------------------------------------------------
@@ -449,20 +417,6 @@ def test_unwatch(run: Run) -> None:
     eventually(lambda: len(others) == 2)
     assert len(views) == told
     locks.unwatch(A, watcher=others.append)
-
-
-def test_watcher_that_is_an_actor(run: Run) -> None:
-    """An actor gets the views as messages; when it dies it is a watcher no more."""
-    if "actors" not in run.kind:
-        pytest.skip("only an actor has an inbox")
-    one, watcher = run.client().begin(), run.client()
-    watcher.call(locks.watch, A)
-    watcher.call(locks.watch, B)
-    one.lock(A).get()
-    eventually(lambda: [bool(view.holders) for view in _received(watcher)] == [False, False, True])
-    run.stop(watcher)
-    eventually(lambda: not locks.original.watchers(A) and not locks.original.watchers(B))
-    one.end()
 
 
 # --- Mixed and many -------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """Each operation of an agent has the same name, arguments and defaults wherever it is written out.
 
-There are the functions of `locks`, the operations of the actor, and the methods of transactions, blocking and for asyncio. Some
+There are the functions of `locks.original`, the operations of the actor, and the methods of transactions, blocking and for asyncio. Some
 are made from others.
 """
 
@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import locks
-from locks import aio
+from locks import aio, original
 from locks.actors import LockAgent
 
 WAITS = {  # of operations: whether it waits, with a `timeout`
@@ -52,7 +52,7 @@ def parameters(function: Callable[..., Any], without: int) -> dict[str, inspect.
 @pytest.mark.parametrize("name", WAITS)
 def test_functions_and_actors_agree(name: str) -> None:
     """A function has the agent first, and `timeout` last if it waits; the actor's operation has the rest, and is answered later."""
-    function = parameters(getattr(locks.original, name), 1)
+    function = parameters(getattr(original, name), 1)
     timeout = function.pop("timeout", None)
     assert (timeout is not None) is WAITS[name]
     assert timeout is None or timeout.default is None
@@ -69,18 +69,18 @@ def test_functions_and_actors_agree(name: str) -> None:
 def test_an_operation_that_does_not_wait_is_the_function(name: str) -> None:
     """The actor has no checks and no code of its own for it."""
     made_from = getattr(getattr(LockAgent, name), "__wrapped__", None)
-    assert made_from is (None if WAITS[name] else getattr(locks.original, name))
+    assert made_from is (None if WAITS[name] else getattr(original, name))
 
 
 def test_no_operation_is_left_out() -> None:
     """Each function with an agent first, and each operation of the actor, is in the table."""
     functions = {
         name
-        for name in locks.original.__all__
-        if inspect.isfunction(found := getattr(locks.original, name))
+        for name in original.__all__
+        if inspect.isfunction(found := getattr(original, name))
         and next(iter(inspect.signature(found).parameters), "") == "agent"
     }
-    assert functions - {"break_transaction"} - OF_FUNCTIONS_ALONE == WAITS.keys()
+    assert functions - OF_FUNCTIONS_ALONE == WAITS.keys()
     assert LockAgent._operations - OF_ACTORS_ALONE == WAITS.keys()
 
 

@@ -444,25 +444,6 @@ def test_what_one_waits_for_is_unlocked_by_another_one(before: str) -> None:
         tx.ensure_held(A)
 
 
-def test_one_gives_up_an_upgrade_and_another_one_waits_on() -> None:
-    """Both have it for reading, and want it for writing."""
-    owner, other = locks.Owner("job"), locks.Owner("other")
-    with locks.transaction(owner=owner) as tx, locks.Lock(A, "read", owner=other):
-        tx.read_lock(A)
-        first = waits(lambda: tx.lock_all([A]))
-        second = waits(lambda: tx.lock_all([A]))
-        reader = waits(lambda: tx.lock_all(read=[A]))  # for what was asked for before, too
-        first.kill()
-        gevent.sleep(0)
-        assert not second.ready()
-        (info,) = tx.agent.lock_info()
-        assert (info.mode, info.held) == ("write", False)
-        second.kill()
-        reader.get(timeout=LIMIT)
-        (info,) = tx.agent.lock_info()
-        assert (info.mode, info.held) == ("read", True)
-
-
 def test_two_threads_release_an_rlock_at_the_same_moment(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each undoes one `acquire`, and then nobody has it."""
     node = locks.start()

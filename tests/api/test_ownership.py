@@ -12,7 +12,6 @@ import pytest
 import locks
 import locks_leader
 from locks.ownership import Backlog, NotOwner, Ownership, OwnershipEnded, StaleToken
-from locks.ownership.coordinator import Coordinator
 from locks.ownership.part import Part
 from tests.api.clients import AnswerWait, Client, Run, many
 from tests.cluster.nodes import Nodes
@@ -100,19 +99,6 @@ def test_each_task_is_done_once_and_no_two_of_a_resource_at_once(run: Run) -> No
     assert backlog.finished
 
 
-def test_an_agreement_for_each_who_comes_or_goes(run: Run) -> None:
-    """Five workers that come one by one and go take nine agreements at most, for 1,000 groups."""
-    workers: list[Ownership] = []
-    for _ in range(5):
-        workers.append(join(run.client(), 1000))
-        eventually(lambda: shared(*workers))
-    for worker in workers[:-1]:
-        worker.stop()
-    eventually(lambda: shared(workers[-1]))
-    assert 5 <= workers[-1].statistics().agreements <= 9
-    workers[-1].stop()
-
-
 def test_a_newcomer_gets_a_group_after_the_task_at_hand(run: Run) -> None:
     """Until the end of the task nobody else has its group; then the newcomer has, with a larger token."""
     one, two = run.client(), run.client()
@@ -193,23 +179,6 @@ def test_who_was_left_behind_takes_out_nothing(run: Run) -> None:
     backlog.close()
     assert another.get() == 3
     assert done == [0] * 3
-
-
-def test_a_handler_that_fails_leaves_its_task(run: Run) -> None:
-    """Its exception ends `run`, and the next owner does the task again."""
-    backlog = Backlog([0, 1, 2], int, groups=3, group_for=int)
-
-    def fail(task: int, token: int) -> None:
-        raise Failure(task)
-
-    with pytest.raises(Failure):
-        run.client().call(Ownership("ingest", 3, group_for=int).run, backlog, fail)
-    assert len(backlog) == 3
-    done: list[int] = []
-    run.client().call(
-        Ownership("ingest", 3, group_for=int).run, backlog, lambda task, token: done.append(task)
-    )
-    assert sorted(done) == [0, 1, 2]
 
 
 def test_tasks_are_added_while_workers_run(run: Run) -> None:
@@ -357,26 +326,6 @@ def test_wrong_types(make: Callable[[], object], text: str) -> None:
     """What can't be used is refused where it is given."""
     with pytest.raises(locks.errors.InvalidOption, match=text):
         make()
-
-
-def test_no_agreement(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All who wait for it are told why there is none; who comes later begins anew."""
-    one = run.client()
-    mine = join(one, 2)
-    eventually(lambda: shared(mine))
-
-    def fail(self: Coordinator[Any], token: int) -> None:
-        raise Failure("the clock")
-
-    with monkeypatch.context() as broken:
-        broken.setattr(Coordinator, "agreed", fail)
-        other = join(run.client(), 2)
-        eventually(lambda: not (mine.joined or other.joined))
-    with pytest.raises(OwnershipEnded, match="the clock"), mine.hold(0):
-        pass
-    one.call(mine.join)
-    eventually(lambda: shared(mine))
-    mine.stop()
 
 
 # --- Ends -----------------------------------------------------------------------------------------

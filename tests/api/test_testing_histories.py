@@ -6,14 +6,13 @@ import queue
 import sys
 import threading
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import locks
 from locks import aio
-from locks.errors import InvalidOption, MisuseError
+from locks.errors import MisuseError
 from locks.runtime.monitor import current_client
 from locks.testing import Simulation, Violation, simulate
 
@@ -443,22 +442,6 @@ def test_tasks_and_threads_have_histories() -> None:
 
 
 # --- What is refused --------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("thing", "model", "key", "says"),
-    [
-        (Plain(), Jobs(), "", "it is not a class"),
-        (Plain(), SimpleNamespace, "", "has no method"),
-        (Cell(), Jobs, "", "it has a method get, which .* has not"),
-        (Plain(), Jobs, "job", r"key='job': get\(\).* has no such parameter"),
-        (Plain(), lambda: SimpleNamespace(put=threading.Lock()), "", "has no method"),
-    ],
-)
-def test_what_can_not_be_compared_is_refused(thing: Any, model: Any, key: str, says: str) -> None:
-    """At once, and by its name."""
-    with pytest.raises(InvalidOption, match=says):
-        Simulation().history(thing, model, key=key)
 
 
 def test_too_many_orders_are_refused() -> None:

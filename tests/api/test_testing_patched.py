@@ -314,30 +314,3 @@ def test_violation_is_not_swallowed() -> None:
 
     with pytest.raises(Violation, match=r"Account\.balance"):
         simulate(scenario, 1)
-
-
-def test_owners_count_and_tasks_are_refused() -> None:
-    """Locks of an owner that a client acts for are its locks; those of tasks are not seen, so tasks are refused."""
-
-    def scenario(simulation: Simulation) -> None:
-        account = simulation.shared(Account())
-
-        def pay() -> None:
-            with locks.Owner("till"), locks.transaction() as tx:
-                tx.write_lock(A)
-                account.pay_in(1)
-
-        two(simulation, pay, pay)
-
-    simulate(scenario, 10)
-
-    def with_tasks(simulation: Simulation) -> None:
-        account = simulation.shared(Account(), "account")
-
-        async def pay() -> None:
-            account.pay_in(1)
-
-        two(simulation, pay)
-
-    with pytest.raises(locks.MisuseError, match="account is shared with tasks of asyncio"):
-        simulate(with_tasks, 1)

@@ -821,31 +821,6 @@ def test_a_waiting_client_gets_a_thin_lock(node: Node) -> None:
     assert got == [True]
 
 
-def test_an_rlock_is_thin(node: Node) -> None:
-    """It counts, and its agent counts on."""
-    lock, other = locks.RLock(("thin", 16)), locks.Lock(("thin", 16))
-    with lock:
-        with lock, locks.RLock(("thin", 16), "read"):
-            assert type(node.thin.held) is ThinRLock
-            with pytest.raises(locks.errors.NotHeld, match="by an RLock"):
-                other.release()
-            assert not node.thin.held
-        assert lock.owned()
-        assert lock.acquire()
-        lock.release()
-        assert lock.owned()
-    assert not locks.holders(("thin",))
-    node.thin.pause = 0
-    for _ in range(2):
-        assert lock.acquire()
-    lock.release()
-    assert type(node.thin.held) is ThinRLock
-    lock.release()
-    assert node.thin.held is None
-    with pytest.raises(locks.errors.NotHeld):
-        lock.release()
-
-
 def test_only_one_has_a_thin_lock(node: Node) -> None:
     """Threads count under locks that are thin at some times and not at others; no count is lost."""
     chance = random.Random(SEED)

@@ -189,23 +189,6 @@ def test_time_limit_of_the_transaction(run: Run) -> None:
     held.leave()
 
 
-def test_upgrade_that_runs_out_of_time_keeps_the_read_lock(run: Run) -> None:
-    """An upgrade that is withdrawn leaves the read lock as it was, with the same token."""
-    held = Held(run.client(), read=(A,))
-
-    def work() -> None:
-        with locks.transaction() as tx:
-            token = tx.read_lock(A)
-            with pytest.raises(locks.LockTimeout):
-                tx.write_lock(A, timeout=0.01)
-            assert tx.token(A) == token
-            assert [info.mode for info in locks.original.lock_info(tx.agent)] == ["read"]
-            assert not locks.queue(A).waiting
-
-    run.client().call(work)
-    held.leave()
-
-
 def test_unlock(run: Run) -> None:
     """A lock that is released within the block goes to the next one; the others stay."""
     held = Held(run.client(), A, B)
@@ -370,31 +353,6 @@ def test_run_transaction_runs_again(run: Run) -> None:
     assert len(tries) == 2
     assert tries[0].created >> SERIAL_BITS == tries[1].created >> SERIAL_BITS
     assert tries[0] < tries[1]
-
-
-def test_run_transaction_keeps_its_age(run: Run) -> None:
-    """A transaction that is run again becomes the oldest of all: it can't be aborted for ever."""
-    first, client, third = run.client(), run.client(), run.client()
-    held = Held(first, A)
-    tries: list[locks.values.AgentId] = []
-
-    def work(tx: locks.Transaction) -> str:
-        tries.append(tx.agent.id)
-        tx.lock(B)
-        tx.lock(A)
-        return "done"
-
-    answer = client.do(locks.run_transaction, work)
-    eventually(lambda: locks.queue(A).waiting)
-    younger = locks.transaction()  # begun before the second try
-    third.call(younger.__enter__)
-    third.call(younger.lock, C)
-    first.call(held.tx.lock, B)  # the first try is aborted
-    held.leave()
-    assert answer.get() == "done"
-    assert len(tries) == 2
-    assert tries[1] < younger.agent.id
-    third.call(younger.__exit__, None, None, None)
 
 
 @pytest.mark.parametrize("retries", [0, 2])

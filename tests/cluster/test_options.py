@@ -23,10 +23,8 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"cookie": 256 * "x"}, "1 to 255"),
     ({"cookie": "5 €"}, "Latin-1"),
     ({"cookie": "fifteen-letters"}, "15 characters"),
-    ({"cookie": "c"}, "allow_short_cookie=True"),
     ({"cookie": "a-cookie-of-a-file\n"}, "strip"),
     ({"cookie": "a cookie with spaces"}, "white space"),
-    ({"cookie": "c d", "allow_short_cookie": True}, "white space"),
     ({"peers": "b@127.0.0.1:9100"}, "write a list"),
     ({"peers": ["b@127.0.0.1"]}, "epmd=True"),
     ({"peers": ["b@127.0.0.1:0"]}, "peer 'b@127.0.0.1:0'"),
@@ -103,13 +101,6 @@ def test_a_cookie_is_not_shown(options: dict[str, Any], cookie: str) -> None:
         text = repr(node.cluster.distribution.options) + repr(vars(node.cluster.distribution))
         locks.stop()
     assert COOKIE[:9] not in text
-
-
-def test_a_short_cookie_if_one_says_so() -> None:
-    """Erlang's own may be short."""
-    node = locks.start(A, cookie="c", allow_short_cookie=True)
-    assert node.address
-    locks.stop()
 
 
 @pytest.mark.parametrize(

@@ -189,7 +189,7 @@ def test_an_actor_has_its_locks_until_its_end() -> None:
 @pytest.mark.usefixtures("ray_cluster")
 def test_what_is_wrong_is_said() -> None:
     """Numbers that can't be, and other lock servers than there are; to install again does nothing."""
-    with pytest.raises(locks.errors.InvalidOption, match="servers=0 is not a number of servers"):
+    with pytest.raises(locks.errors.InvalidOption, match="servers=0 is wrong"):
         engine.install(servers=0)
     with pytest.raises(locks.MisuseError, match="already has 3 lock servers, not 1"):
         engine.install(servers=1)

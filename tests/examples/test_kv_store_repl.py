@@ -60,15 +60,6 @@ def test_page_shows_a_conflict_a_restart_a_deadlock_and_a_snapshot() -> None:
     assert changed != TRANSCRIPTS[0] == again(changed)
 
 
-def test_end_of_input_with_blocked_commands() -> None:
-    """What is open at the end is aborted, so all who wait get their answers first."""
-    printed = repl("a: begin\nput x 1\nb: begin\nput y 1\nput x 2\nc: get y\nd: scan\n")
-    after = printed[printed.index("> \n") :]
-    assert "b: ok" in after
-    assert "c: nothing" in after
-    assert "d: nothing" in after
-
-
 def test_file_keeps_what_was_committed(tmp_path: Path) -> None:
     """A second run on the same file finds what the first one has committed, and only that."""
     path = str(tmp_path / "store.db")

@@ -309,17 +309,6 @@ def test_two_locks_on_two_nodes(scripts: list[str]) -> None:
 # --- The explorer itself
 
 
-@pytest.mark.explore
-def test_it_finds_the_same_ends_with_real_counters() -> None:
-    """Renaming counters makes more states the same, and what can happen stays the same."""
-    for name in ("two readers, one gives up", "time out", "grandchild", "two transactions"):
-        renamed = explore(World(WORLDS[name]), LIMIT, at_end=told)
-        real = explore(World(WORLDS[name]), LIMIT, at_end=told, rename=False)
-        assert renamed.states <= real.states
-        assert renamed.ends == real.ends, name
-        assert renamed.surrenders == real.surrenders, name
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name",

@@ -370,56 +370,6 @@ def ages(size: int, rng: random.Random) -> Iterator[tuple[int, ...]]:
             yield tuple(rng.sample(range(2 * size), 2 * size))
 
 
-@pytest.mark.parametrize("nodes", [1, 3])
-@pytest.mark.parametrize("size", [2, 3, 4, pytest.param(6, marks=pytest.mark.explore)])
-def test_rings_of_clients_with_two_transactions(size: int, nodes: int) -> None:
-    """Client i has lock i with one transaction, and asks for the next one's with another: one yields.
-
-    It is the youngest of all, and all transactions are told of the whole cycle.
-    """
-    rng = random.Random(SEED + size)
-    for order in ages(size, rng):
-        world = World([f"n{i}" for i in range(1, nodes + 1)], rng)
-        names = list(world.servers)
-        clients = [
-            world.client(rng.choice(names), (), {"abort_on_deadlock": True}, {})
-            for _ in range(size)
-        ]
-        for which in order:  # the outer ones, then the inner ones
-            world.begin(clients[which % size], which // size)
-        for i, client in enumerate(clients):
-            client.agents.sort(key=lambda agent: not agent.abort_on_deadlock)  # outer, inner
-            where = rng.choice(names)
-            client.calls = [Call(0, ((("ring", i), "write", where),))]
-        for i, client in enumerate(clients):
-            (_, _, where) = clients[(i + 1) % size].calls[0].wanted[0]
-            client.calls = [*client.calls, Call(1, ((("ring", (i + 1) % size), "write", where),))]
-        agents = [agent for client in clients for agent in client.agents]
-        for client in clients:
-            client.step()
-            while world.links:
-                world.deliver()
-        for client in rng.sample(clients, size):
-            client.step()
-            while nodes > 1 and world.links and rng.random() < 0.5:
-                world.deliver()
-        while world.links:
-            world.deliver()
-        case = f"seed {SEED}, size {size}, {nodes} nodes, order {order}"
-        assert len(world.reports) == 1, f"{case}: {world.reports}"
-        (report,) = world.reports
-        assert not world.superfluous, case
-        assert report.agent == max(agent.id for agent in agents), case
-        assert report.action == "aborted", case
-        assert set(report.agents) == {agent.id for agent in agents}, case
-        assert all(agent.deadlocks == (report,) for agent in agents), case
-        assert len(world.aborted) == 1, case
-        world.aborted[0].end()
-        world.aborted[0].done = True
-        world.aborted.clear()
-        world.run_on()
-
-
 def test_a_world_without_hold_ups_gets_stuck(monkeypatch: pytest.MonkeyPatch) -> None:
     """The check can fail: without them such cycles stay."""
     monkeypatch.setattr(Client, "hold_up", lambda *args: None)

@@ -66,14 +66,6 @@ def open_page(browser: Browser, address: str) -> None:
     browser.wait("document.querySelectorAll('.board .said li').length > 0")
 
 
-def choose(browser: Browser, name: str, text: str) -> None:
-    """Choose an option of a list."""
-    browser.run(
-        f"(select => {{ select.value = [...select.options].find((each) => each.text === {json.dumps(text)}).value;"
-        f" select.dispatchEvent(new Event('change')); }})(document.querySelector('#{name}'))"
-    )
-
-
 def test_what_is_served(address: str) -> None:
     """The page, its parts and its answers; what is wrong is answered with a sentence, and nothing else is served."""
     for path in ("", "colors.css", "dom.js", "play.css", "play.js"):
@@ -123,30 +115,6 @@ def test_a_ring_of_three_by_the_keyboard_alone(address: str, browser: Browser) -
     shown, link = browser.text("#boards"), browser.run("location.href")
     open_page(browser, link)
     assert browser.text("#boards") == shown
-    assert not browser.errors
-
-
-@pytest.mark.slow
-@needs_browser
-def test_an_exercise_is_answered(address: str, browser: Browser) -> None:
-    """From its link: a wrong answer, a right one, by the keyboard; another one of the list, answered by its moves."""
-    open_page(browser, f"{address}#exercise=1")
-    assert "Which client gives way?" in browser.text(".exercise")
-    form = "document.querySelector('.exercise')"
-    for typed, said in (("1", "Not so."), ("client 2", "Right. The youngest in the circle")):
-        browser.run(f"{form}.querySelector('input').value = '{typed}'; {form}.requestSubmit()")
-        browser.wait_for(".exercise [role=status]", said)
-    choose(browser, "exercises", "9. A rule that is wrong")
-    browser.wait_for(".exercise", "Exercise 9: A rule that is wrong")
-    for move in range(1, 16):
-        browser.press("ArrowRight")
-        at(browser, move)
-    browser.run(f"{form}.requestSubmit()")
-    browser.wait_for(".exercise [role=status]", "Right. No order with fewer moves fails.")
-    link = browser.run("location.href")
-    assert "exercise=9" in link
-    open_page(browser, link)
-    assert "Exercise 9" in browser.text(".exercise")
     assert not browser.errors
 
 

@@ -191,20 +191,6 @@ def test_a_node_that_is_cut_off_and_down_comes_back() -> None:
         assert found.ends == {((True, False, 0),)}
 
 
-def test_reports_of_earlier_transactions_count() -> None:
-    """What a client was told in its first transaction is known when its second one has ended."""
-    plan = scripted("read a; ask write a; again", "ask read a; write a; again")
-    less, full = explored(plan, False), explored(plan, False, reduce=False)
-    assert less is not None
-    assert full is not None
-    assert {tuple(reports for _, _, reports in end) for end in less.ends} == {
-        (0, 0),
-        (0, 1),
-        (1, 1),
-    }
-    assert less.ends == full.ends
-
-
 @pytest.mark.parametrize("name", ["few", "once", "all-yield"])
 def test_wrong_rules_are_found_by_both(name: str) -> None:
     """Whatever goes wrong in rings of 3 with all orders of events goes wrong without them, too."""

@@ -186,20 +186,3 @@ def test_a_connection_of_clients_is_lost_with_any_server_of_an_end() -> None:
     for pair in world.network.notices():
         world.do(("notice", pair))
     assert len(connected(world)) == 6
-
-
-def test_a_way_over_two_servers() -> None:
-    """Clients without a server in common are connected as long as their servers are."""
-    unlinked = [("c1", "n2"), ("c2", "n1")]
-    world = World(
-        ["write a on n1", "write b on n2"],
-        ("n1", "n2"),
-        Faults(cuts=1),
-        client_names(2),
-        unlinked=unlinked,
-    )
-    assert connected(world) == ["c1-c2", "c2-c1"]
-    world.do(("cut", ("n1", "n2")))
-    for pair in world.network.notices():
-        world.do(("notice", pair))
-    assert connected(world) == world.network.connectable() == []

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from benchmarks.original import NAMES, PAGE, table
 from locks.__main__ import main
 from locks.errors import InvalidOption
 from locks_lab.explorer.search import TooManyStates
@@ -18,7 +17,6 @@ from locks_lab.original.story import finish, sequence, tell
 from locks_lab.original.variants import VARIANTS, variant_of
 from locks_lab.original.world import Choice, World
 from locks_lab.worlds.host import Violation
-from tests.helpers import EXPLORE
 
 RING = ["write a; write b", "write b; write c", "write c; write a"]
 
@@ -240,22 +238,3 @@ def test_what_there_is_not_is_refused(
 
 
 # --- The table of the page ----------------------------------------------------------------------
-
-
-def rows_on_the_page() -> list[str]:
-    """The rows of the table."""
-    text = PAGE.read_text(encoding="utf-8").partition("<!-- table: other rules -->")[2]
-    return text.partition("<!-- end -->")[0].strip().splitlines()
-
-
-@pytest.mark.slow
-def test_the_first_row_is_what_is_counted() -> None:
-    """The others are counted with `LOCKS_EXPLORE=1 make explore`; `python -m benchmarks.original --write` writes them."""
-    assert table(NAMES[:1]).splitlines() == rows_on_the_page()[:3]
-
-
-@pytest.mark.explore
-@pytest.mark.skipif(not EXPLORE, reason="takes a minute; LOCKS_EXPLORE=1 has it")
-def test_all_rows_are_what_is_counted() -> None:
-    """The whole table."""
-    assert table().splitlines() == rows_on_the_page()

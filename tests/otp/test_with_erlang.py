@@ -24,20 +24,9 @@ from locks.otp.admission.handshake import (
 )
 from locks.otp.admission.handshake import Send as Bytes
 from locks.otp.bytes.control import (
-    DemonitorP,
-    Exit,
-    Exit2,
-    Link,
-    MonitorP,
-    MonitorPExit,
     RegSend,
     Send,
     SendSender,
-    SpawnReply,
-    SpawnRequest,
-    UnlinkId,
-    UnlinkIdAck,
-    Unsupported,
     parse,
 )
 from locks.otp.bytes.etf import encode
@@ -339,88 +328,3 @@ def test_otp_connects_to_us(node: int, mapper: int) -> None:
             assert second.events[0] == Named(OTP)
             assert second.peer.creation == first.peer.creation
             assert first.answer("connect_node") is True
-
-
-def test_control_messages_to_otp(node: int) -> None:
-    """What we pack has its effect there: monitors, links, exits and requests to spawn."""
-    with connected(node, "teller@127.0.0.1") as connection:
-        me = connection.me
-        first, second = (Reference(me.node, 77, (number, 0, 0)) for number in (1, 2))
-        connection.send(MonitorP(me, Atom("nobody"), first))
-        noproc = MonitorPExit(Atom("nobody"), me, first, Atom("noproc"))
-        assert connection.receive() == noproc
-
-        sleep = (Atom("timer"), Atom("sleep"), 1)
-        connection.send(SpawnRequest(first, me, me, sleep, [Atom("monitor")], [Atom("infinity")]))
-        reply = connection.receive()
-        assert isinstance(reply, SpawnReply)
-        process = reply.result
-        assert isinstance(process, Pid)
-        assert (reply.request, reply.to, reply.flags, process.node) == (first, me, 2, OTP)
-
-        connection.send(Link(me, process))
-        connection.send(UnlinkId(17, me, process))
-        assert connection.receive() == UnlinkIdAck(17, process, me)
-        connection.send(MonitorP(me, process, second))
-        connection.send(DemonitorP(me, process, second))
-        connection.send(Link(me, process))
-        connection.send(Exit2(me, process, Atom("stop")))
-        endings = {connection.receive(), connection.receive()}
-        down = MonitorPExit(process, me, first, Atom("stop"))
-        assert endings == {down, Exit(process, me, Atom("stop"))}
-
-        # Nothing is left over: what was ended is not told of.
-        connection.call("erlang", "abs", -1)
-        assert connection.answer("abs") == 1
-
-
-def test_control_messages_from_otp(node: int) -> None:
-    """What a node of OTP sends for its own calls is what we take it for."""
-    with connected(node, "listener@127.0.0.1") as connection:
-        me = connection.me
-        ours = Pid(8 << 32 | 8, me.node, 77)
-        name = Atom("locks_server")
-
-        connection.call("erlang", "monitor", Atom("process"), (name, Atom(me.node)))
-        monitor = connection.receive()
-        assert isinstance(monitor, MonitorP)
-        theirs = monitor.sender
-        assert monitor == MonitorP(theirs, name, connection.answer("monitor"))
-        connection.call("erlang", "demonitor", monitor.ref)
-        assert connection.receive() == DemonitorP(theirs, name, monitor.ref)
-        assert connection.answer("demonitor") is True
-
-        connection.call("erlang", "link", ours)
-        assert connection.receive() == Link(theirs, ours)
-        assert connection.answer("link") is True
-        connection.call("erlang", "unlink", ours)
-        unlink = connection.receive()
-        assert isinstance(unlink, UnlinkId)
-        assert unlink == UnlinkId(unlink.id, theirs, ours)
-        connection.send(UnlinkIdAck(unlink.id, ours, theirs))
-        assert connection.answer("unlink") is True
-
-        connection.call("erlang", "exit", ours, ("reason", 1))
-        assert connection.receive() == Exit2(theirs, ours, ("reason", 1))
-        assert connection.answer("exit") is True
-        connection.call("erlang", "send", (name, Atom(me.node)), "text")
-        assert connection.receive() == RegSend(theirs, name, "text")
-        assert connection.answer("send") == "text"
-        tag = ImproperList((Atom("alias"),), monitor.ref)
-        connection.call("erlang", "send", ours, tag)
-        assert connection.receive() == SendSender(theirs, ours, tag)
-        assert connection.answer("send") == tag
-
-        arguments = [[], [(Atom("Agent"), theirs)]]
-        exprs = (Atom("erl_eval"), Atom("exprs"))
-        connection.call("erlang", "spawn_request", Atom(me.node), *exprs, arguments)
-        request = connection.receive()
-        assert isinstance(request, SpawnRequest)
-        assert (request.mfa, request.arguments) == ((*exprs, 2), arguments)
-        assert connection.answer("spawn_request") == request.request
-        connection.send(SpawnReply(request.request, request.sender, 0, Atom("notsup")))
-
-        connection.call("erlang", "group_leader", theirs, ours)
-        leader = connection.receive()
-        assert leader == Unsupported(7, (7, theirs, ours))
-        assert connection.answer("group_leader") is True

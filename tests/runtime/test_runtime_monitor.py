@@ -17,9 +17,8 @@ import pytest
 from locks.runtime.actor import GeventActor, kill
 from locks.runtime.exits import exit_client, kill_greenlet
 from locks.runtime.monitor import Down, Killed, current_client, monitor
-from locks.runtime.sentinels import sentinels
 from locks.runtime.waiter import Event
-from tests.helpers import LIMIT, eventually
+from tests.helpers import eventually
 
 
 class Green(GeventActor):
@@ -231,30 +230,6 @@ def test_a_thread_that_monitors_itself() -> None:
     assert counts == [0]
     eventually(lambda: not thread.is_alive())
     assert watched(thread) == [Down(thread, "noproc")]
-
-
-def test_a_greenlet_whose_thread_ends() -> None:
-    """It can't go on: that is its end. One that had ended before is told of once, and is not kept for the thread's end."""
-    downs: list[Down] = []
-    greenlets: list[gevent.Greenlet[..., Any]] = []
-    kept: list[int] = []
-
-    def live(seconds: float) -> None:
-        monitor(gevent.getcurrent(), downs.append)
-        gevent.sleep(seconds)
-
-    def use() -> None:
-        greenlets.extend((gevent.spawn(live, 0), gevent.spawn(live, LIMIT)))
-        while not downs:
-            gevent.sleep(0)
-        kept.append(len(sentinels()))
-
-    thread = threading.Thread(target=use)
-    thread.start()
-    thread.join(LIMIT)
-    eventually(lambda: len(downs) == 2)
-    assert downs == [Down(greenlets[0], "normal"), Down(greenlets[1], "its thread has ended")]
-    assert kept == [1]
 
 
 def test_a_thread_that_python_did_not_start() -> None:

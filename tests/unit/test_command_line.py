@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import io
-
 import pytest
 
 from locks.__main__ import main
-from locks.cli.printing import Progress
 
 
 @pytest.mark.parametrize(
@@ -45,27 +42,3 @@ def test_help_says_what_the_rules_are(command: str, capsys: pytest.CaptureFixtur
     shown = capsys.readouterr().out
     assert "  hasty      fencing tokens are not confirmed by lock servers\n" in shown
     assert ("Rules of the original:" in shown) is (command != "run")
-
-
-class Terminal(io.StringIO):
-    """A terminal."""
-
-    def isatty(self) -> bool:
-        """It is one."""
-        return True
-
-
-def test_progress_is_shown_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One line that is written again and again, and gone in the end; what is under way is counted, too."""
-    terminal = Terminal()
-    monkeypatch.setattr("sys.stderr", terminal)
-    monkeypatch.setattr("locks.cli.printing.OFTEN", 0.0)
-    with Progress() as progress:
-        progress.show(states=10_000)
-        progress.add(worlds=1, states=12_345)
-        progress.show(states=10_000)
-    first, second, third, last = terminal.getvalue().split("\r")[1:]
-    assert first.startswith("10,000 states in 0 s")
-    assert second.startswith("1 worlds, 12,345 states")
-    assert third.startswith("1 worlds, 22,345 states")
-    assert last == "\x1b[K"

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from locks.core.agent.machine import AgentMachine
-from locks.core.messages import Released, RequestStates
 from locks.errors import DeadlockAborted, InvalidLockId
 from locks.model import HELD_UP, Deadlock, LockResult, check_lock_id
 from locks_lab.worlds.study import study
@@ -179,23 +178,6 @@ def test_held_up_agent_surrenders() -> None:
     assert net.answers[3, A].status == "have_all_locks"
     assert q.holds(B)
     assert net.hidden() == []
-
-
-def test_what_a_held_up_agent_costs() -> None:
-    """Two requests and two releases for each other transaction; nothing for a client with one."""
-    net = Clients(N1)
-    outer, inner, stranger = net.agent(), net.agent(), net.agent()
-    net.lock(outer, A)
-    net.lock(stranger, B)
-    net.sent.clear()
-    net.lock(inner, B)
-    assert len(net.sent) == 1
-    net.do(inner, inner.hold_up((2, B)))
-    net.do(outer, outer.held_up(inner.hold_up_id((2, B))))
-    net.do(inner, inner.abandon_wait((2, B)))
-    kinds = [type(message).__name__ for message in net.sent]
-    assert kinds == ["Request", "Request", "Request", "Release", "Release", "Release"]
-    assert {type(told.message) for told in net.told_agents} <= {RequestStates, Released}
 
 
 def test_hold_ups_of_a_machine_that_is_made_anew() -> None:

@@ -101,35 +101,6 @@ def test_the_lock_is_asked_for_at_one_gate_first() -> None:
     assert won == [BeginMerge(1, frozenset({A, B, C})), AskToken(1)]
 
 
-@pytest.mark.parametrize("first", ["token", "merge"])
-def test_term_and_merge_lock_come_in_any_order(first: str) -> None:
-    """It is elected with both, and not before."""
-    m = machine(A)
-    m.start()
-    m.contest(1, ContestStanding(grants(a=3), held=True))
-    events = [lambda: m.token(1, 3), lambda: m.merge(1, held=True)]
-    if first == "merge":
-        events.reverse()
-    assert events[0]() == []
-    assert events[1]() == [Elect(None)]
-
-
-def test_an_answer_to_an_earlier_question_is_not_taken_for_the_last_one() -> None:
-    """The term must be confirmed on a node that was granted after it was asked for first."""
-    m = machine(A)
-    m.start()
-    m.contest(1, ContestStanding(grants(a=3), held=True))
-    m.merge(1, held=True)
-    m.nodes([A, B])
-    m.contest(1, ContestStanding(grants(a=3), held=False))
-    again = m.contest(1, ContestStanding(grants(a=3, b=7), held=True))
-    assert AskToken(1) in again
-    m.merge(2, held=True)
-    assert m.token(1, 3) == []
-    assert m.token(1, 8) == [Elect(None)]
-    assert m.term == 8
-
-
 def test_what_is_lost_while_it_is_elected() -> None:
     """A node lost and found again during `elected` was perhaps not asked: nobody is told; it steps down."""
     m = machine(A, B)

@@ -20,7 +20,6 @@ from locks.ownership.messages import (
     Agree,
     Effect,
     Grant,
-    GroupsReleased,
     Renew,
     Report,
     Revoke,
@@ -69,15 +68,6 @@ def test_as_few_groups_move_as_can_be(given: tuple[int, dict[int, str], list[str
     assert moves == best
 
 
-def test_a_newcomer_takes_its_share_and_nobody_else_moves() -> None:
-    """64 groups of 8 workers: a ninth one gets 7, all others keep the rest of theirs."""
-    before = spread(64, {}, range(8))
-    after = spread(64, before, range(9))
-    moved = [group for group in range(64) if before[group] != after[group]]
-    assert len(moved) == 7
-    assert {after[group] for group in moved} == {8}
-
-
 # --- Groups ---------------------------------------------------------------------------------------
 
 
@@ -105,14 +95,6 @@ def test_other_resources_are_refused(resource: Any) -> None:
 
 
 # --- Coordinator ----------------------------------------------------------------------------------
-
-
-def test_the_first_worker_gets_all() -> None:
-    """One agreement, one grant with its number as the token."""
-    coordinator: Coordinator[str] = Coordinator(3)
-    assert coordinator.joined("a") == [Agree()]
-    assert coordinator.agreed(7) == [Grant("a", (0, 1, 2), 7)]
-    assert coordinator.settled
 
 
 def settled(groups: int, *workers: str) -> Coordinator[str]:
@@ -153,16 +135,6 @@ def test_an_agreement_covers_all_who_come_and_go_meanwhile() -> None:
     assert coordinator.gone("a") == []
     assert coordinator.agreed(11) == [Grant("c", (0,), 11), Grant("d", (1,), 11)]
     assert coordinator.agreements == 2
-
-
-def test_who_dies_before_its_grant_does_not_get_it() -> None:
-    """A group that is released after its heir has died goes to somebody else, by the next agreement."""
-    coordinator = settled(2, "a")
-    coordinator.joined("b")
-    coordinator.agreed(11)
-    assert coordinator.gone("b") == [Agree()]
-    assert coordinator.released("a", [1]) == []
-    assert coordinator.agreed(12) == [Grant("a", (1,), 12)]
 
 
 def test_a_new_coordinator_leaves_groups_where_they_are() -> None:
@@ -240,18 +212,6 @@ def test_a_session_opens_when_all_have_reported() -> None:
     assert session.agreements == 6, "those under earlier sessions are counted as well"
 
 
-def test_a_participant_that_reports_again() -> None:
-    """Only what it says now counts; what it must let go comes before it may go on."""
-    session: CoordinatorSession[str] = CoordinatorSession(2)
-    session.received("a", Report({}, 0))
-    session.agreed(10, 0)
-    session.received("b", Report({}, 0))
-    session.agreed(11, 10)
-    session.received("a", GroupsReleased((1,)))
-    assert session.received("a", Report({1: 10}, 1)) == [Agree(), Revoke("a", (1,)), Welcome("a")]
-    assert session.coordinator.owners == {1: "b"}
-
-
 # --- Member ---------------------------------------------------------------------------------------
 
 
@@ -270,38 +230,6 @@ def test_a_group_with_a_task_at_hand_is_let_go_after_it() -> None:
     assert member.end_task("third")  # nothing was begun, but somebody may have seen it
     assert member.settle() == [0]
     assert member.report() == {}
-
-
-def test_what_was_torn_is_done_again() -> None:
-    """To begin, to end and to suspend twice is as good as once; a group that waits is told of until it is let go."""
-    member = Member()
-    member.granted(0, 10)
-    assert member.begin_task(0, "task") == member.begin_task(0, "task") == 10
-    assert member.at_hand == 1
-    assert member.revoked([0]) == []
-    assert member.end_task("task")
-    assert member.end_task("task")
-    assert member.end_task("another")
-    assert member.settle() == [0]
-    assert not member.end_task("task")
-    member.suspend()
-    member.suspend()
-    member.resume()
-    assert (member.at_hand, member.owned, member.gained, member.lost) == (0, {}, 1, 1)
-
-
-def test_a_suspended_worker_begins_nothing_and_keeps_what_it_has() -> None:
-    """It goes on when it is resumed, but for what was asked back meanwhile."""
-    member = Member()
-    member.granted(0, 10)
-    member.granted(1, 10)
-    member.suspend()
-    assert member.begin_task(0, "first") is None
-    assert member.revoked([1]) == [1]
-    member.granted(2, 11)
-    assert member.begin_task(2, "second") is None
-    member.resume()
-    assert member.owned == {0: 10, 2: 11}
 
 
 # --- All together ---------------------------------------------------------------------------------

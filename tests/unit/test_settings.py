@@ -13,6 +13,7 @@ from locks.otp.admission.secret import Cookie
 from locks.program.reloading import need_restart
 from locks.program.settings import SETTINGS, Setting, arguments, read_settings
 
+ONE, NEW = "the-first-secret-of-all", "a-newer-secret-of-all"
 FILE = """
 servers = ["a@h:1", "b@h:2"]
 require = "all"
@@ -50,7 +51,7 @@ def test_a_cookie_is_read_and_not_shown(tmp_path: Path) -> None:
     path.touch(0o600)
     path.write_text("a secret of 16 or more\n".replace(" ", "-"))
     found = arguments(read_settings({"LOCKS_COOKIE_FILE": str(path)}, tmp_path))
-    assert Cookies.read(found["cookie"], 16).each[0].digest(1) == Cookie(
+    assert Cookies.read(found["cookie"]).each[0].digest(1) == Cookie(
         "a-secret-of-16-or-more"
     ).digest(1)
     assert "secret" not in repr(found)
@@ -144,18 +145,22 @@ def test_what_counts_only_after_a_restart() -> None:
 
 @pytest.mark.parametrize(
     ("lines", "known"),
-    [("one\n", ["one"]), ("new\n\nold", ["new", "old"]), (" x \r\n y\n", ["x", "y"])],
+    [
+        (f"{ONE}\n", [ONE]),
+        (f"{NEW}\n\n{ONE}", [NEW, ONE]),
+        (f" {NEW} \r\n {ONE}\n", [NEW, ONE]),
+    ],
 )
 def test_a_file_has_a_cookie_in_each_line(tmp_path: Path, lines: str, known: list[str]) -> None:
     """White space around it, and empty lines, do not count; the first one is the node's own."""
     path = tmp_path / "cookie"
     path.touch(0o600)
     path.write_bytes(lines.encode())
-    found = Cookies.read(Cookie(path), 1)
-    assert found.are_same(Cookies.read(Cookie(known), 1))
-    path.write_text("\n".join(reversed(known)) + "\nmore")
+    found = Cookies.read(Cookie(path))
+    assert found.are_same(Cookies.read(Cookie(known)))
+    path.write_text("\n".join(reversed(known)) + "\none-more-cookie-of-all")
     assert not found.again().are_same(found)
     assert len(found.again().each) == len(known) + 1
-    path.write_text("\n".join(map(str, range(10))))
+    path.write_text("\n".join(f"{each:016}" for each in range(10)))
     with pytest.raises(InvalidOption, match="1 to 9 cookies, not 10"):
         found.again()

@@ -24,7 +24,7 @@ from locks.otp.links.silence import (
 from locks_lab.explorer.freezing import UNORDERED, freeze
 from tests.helpers import SEED
 from tests.unit.net import ALL, N1, N2, N3, A, B, Net
-from tests.unit.test_gate import Contest, queue
+from tests.unit.test_gate import Contest
 
 
 class Mute(Net):
@@ -98,22 +98,6 @@ def test_a_try_is_answered_by_those_that_speak() -> None:
     everywhere = net.agent(silent=silent)
     net.do(everywhere, everywhere.ask(("c",), "write", (N1, N3), "all", "all"))
     assert everywhere.is_answered("all"), "a silent one is not waited for"
-
-
-def test_who_waits_at_the_gate_waits_at_the_next_one() -> None:
-    """In a queue there; the lock is handed on without the silent one."""
-    net = Mute(*ALL)
-    agents = [net.agent() for _ in range(3)]
-    for number, agent in enumerate(agents):
-        net.do(agent, agent.ask(A, "write", ALL, "majority", number))
-    assert queue(net, N1) == [agent.id for agent in agents]
-    net.hush(N1)
-    assert queue(net, N2) == [agent.id for agent in agents]
-    for number, agent in enumerate(agents):
-        assert net.answers[number].status == "have_all_locks"
-        net.do(agent, agent.end_transaction())
-    net.speak(N1)
-    assert [queue(net, node) for node in ALL] == [[], [], []]
 
 
 def test_a_surrender_that_a_silent_node_does_not_answer_holds_up_nothing_else() -> None:

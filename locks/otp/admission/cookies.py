@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from locks.errors import InvalidOption, OperatingError
-from locks.otp.admission.secret import Cookie
+from locks.otp.admission.secret import SHORTEST, Cookie
 
 __all__ = ["Cookies", "make_cookie", "open_to_others", "read_cookies"]
 
@@ -30,15 +30,13 @@ class Cookies(NamedTuple):
     Attributes:
         each: The cookies. All are accepted; the node proves itself with them, in this order.
         given: The value that they were read from: a text, several texts, or the path of a file.
-        shortest: How many characters each must have.
     """
 
     each: tuple[Cookie, ...]
     given: Cookie
-    shortest: int
 
     @classmethod
-    def read(cls, given: Cookie, shortest: int) -> Cookies:
+    def read(cls, given: Cookie) -> Cookies:
         """Check what was given; read it, if it is a file.
 
         Raises:
@@ -51,7 +49,7 @@ class Cookies(NamedTuple):
         try:
             if not 0 < len(each) <= MOST:
                 raise InvalidOption(f"a node can know 1 to {MOST} cookies, not {len(each)}")
-            return cls(tuple(cookie.check(shortest) for cookie in each), given, shortest)
+            return cls(tuple(cookie.check(SHORTEST) for cookie in each), given)
         except InvalidOption as error:
             if path is None:
                 raise
@@ -63,7 +61,7 @@ class Cookies(NamedTuple):
         Raises:
             InvalidOption: As for `read`.
         """
-        return Cookies.read(self.given, self.shortest)
+        return Cookies.read(self.given)
 
     def are_same(self, other: Cookies) -> bool:
         """Whether both are the same secrets, in the same order."""

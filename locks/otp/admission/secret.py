@@ -76,7 +76,7 @@ class Cookie:
         if len(text) < shortest:
             return (
                 f"the cookie has only {len(text)} characters; whoever guesses it can do anything to the node, so it must "
-                f"have {shortest}, unless nobody else can connect and allow_short_cookie=True is set"
+                f"have {shortest}"
             )
         return None
 
