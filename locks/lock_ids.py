@@ -21,6 +21,7 @@ from __future__ import annotations
 import operator
 import sys
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from math import isfinite
 from reprlib import Repr
 from typing import Any
 
@@ -342,8 +343,8 @@ def _canonical(value: Any, elements: Iterator[Any]) -> LockId:
                 around.append((make, elements, done))
                 make, elements, done = _TUPLES[kind], tuple.__iter__(element), []
                 break
-            if kind is float and element != element:
-                raise _refused(value, "has an element that is not equal to itself", "don't use NaN")
+            if kind is float and not isfinite(element):
+                raise _refused(value, f"has the element {element}", "use finite numbers")
             if kind is int and not _LEAST <= element < _MOST:
                 raise _refused(
                     value,

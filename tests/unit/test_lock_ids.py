@@ -28,7 +28,7 @@ PLAIN = st.one_of(
     st.text(),
     st.binary(),
     st.integers(-(1 << 63), (1 << 63) - 1),
-    st.floats(allow_nan=False),
+    st.floats(allow_nan=False, allow_infinity=False),
     st.booleans(),
     st.none(),
 )
@@ -255,6 +255,7 @@ class Unprintable(FailingHash):
         NoAnswer(),
         Unprintable(),
         float("nan"),
+        float("inf"),
         Named("x"),
         Decimal(3),
         Fraction(6, 2),
@@ -280,9 +281,7 @@ def test_what_is_not_plain_is_refused(element: Any) -> None:
     with pytest.raises(InvalidLockId, match="lock id") as caught:
         check_lock_id(("a", element))
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
-    assert (
-        " use " in str(caught.value) or "NaN" in str(caught.value) or "decode" in str(caught.value)
-    )
+    assert " use " in str(caught.value) or "decode" in str(caught.value)
 
 
 def _nested(depth: int) -> Any:
