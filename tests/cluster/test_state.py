@@ -221,6 +221,7 @@ def test_all_servers_are_killed_at_once(servers: Keeping) -> None:
 def test_no_room_in_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that can't write sets no mark: it says so, before work and after it; locks go on; with room again, so does work."""
     monkeypatch.setattr(shapes, "SET", 0.2)
+    monkeypatch.setattr(shapes.MarkAsker.set, "__defaults__", (0.2,))
     monkeypatch.setattr(shapes, "READ", 0.2)
     own = [f"{NAME}:{free_port()}"]
     locks.start(NAME, cookie=COOKIE, servers=own, state=tmp_path / "a.state")
