@@ -420,48 +420,33 @@ _NOTHING = object()
 
 def _stands_for(element: Any, kind: type) -> Any:
     """The text of a UUID, date or datetime, the value of an enum member; `_NOTHING` for others."""
-    for module, name, stands_for in _STAND_FOR:
-        base = getattr(
-            sys.modules.get(module), name, None
-        )  # a value of it is there only if the module is
-        if base is not None and issubclass(kind, base):
-            return stands_for(element)
+    for name, base, stands_for in _STAND_FOR:
+        module: Any = sys.modules.get(name)  # if it is not loaded, there is no value of it
+        if module is not None and issubclass(kind, getattr(module, base)):
+            return stands_for(module, element)
     return _NOTHING
 
 
-def _value_of_member(member: Any) -> Any:
+def _value_of_member(module: Any, member: Any) -> Any:
     """The value of an enum member, in canonical form."""
     (plain,) = _canonical((member.value,), iter((member.value,)))
     return plain
 
 
-def _text_of_time(time: Any) -> str:
+def _text_of_time(module: Any, time: Any) -> str:
     """The text of a datetime; that of equal times in different zones is the same."""
-    from datetime import datetime, timezone
-
-    if datetime.utcoffset(time) is not None:
-        time = datetime.astimezone(time, timezone.utc)
-    return datetime.isoformat(time)
-
-
-def _text_of_date(date: Any) -> str:
-    from datetime import date as kind
-
-    return kind.isoformat(date)
+    kind = module.datetime
+    if kind.utcoffset(time) is not None:
+        time = kind.astimezone(time, module.timezone.utc)
+    return str(kind.isoformat(time))
 
 
-def _text_of_uuid(value: Any) -> str:
-    from uuid import UUID
-
-    return UUID.__str__(value)
-
-
-# By module, so that none of them is loaded for this; a datetime is a date, and an enum member may be anything else as well.
-_STAND_FOR: tuple[tuple[str, str, Callable[[Any], Any]], ...] = (
+# A datetime is a date, too, and an enum member may be anything else as well. Methods of subclasses are not called.
+_STAND_FOR: tuple[tuple[str, str, Callable[[Any, Any], Any]], ...] = (
     ("enum", "Enum", _value_of_member),
     ("datetime", "datetime", _text_of_time),
-    ("datetime", "date", _text_of_date),
-    ("uuid", "UUID", _text_of_uuid),
+    ("datetime", "date", lambda module, element: str(module.date.isoformat(element))),
+    ("uuid", "UUID", lambda module, element: str(module.UUID.__str__(element))),
 )
 
 
