@@ -147,6 +147,7 @@ def start(
         MisuseError: A node is running with another name, other servers, another requirement or number of copies, or a
             cookie is given.
         InvalidOption: An option is wrong.
+        NodeNotRunning: Another thread has stopped the node meanwhile.
         OperatingError: `epmd` is set and the port mapper does not answer, or the servers of an engine were not found
             within five seconds.
     """
@@ -428,7 +429,21 @@ def _check_is_here(node: Node) -> None:
 
 
 def stop() -> None:
-    """Stop this program's node, if it is running: transactions end, and all locks are released."""
+    """Stop this program's node, if it is running: transactions end, and all locks are released.
+
+    It may be called beside everything, from any thread. From its beginning on, the node refuses new calls with `NodeNotRunning`. A call that is
+    under way is done, or ends with an error that says why: `TransactionEnded` or `LockLost` in a transaction or with a lock, `NodeNotRunning` or
+    another `OperatingError` elsewhere. No call waits for a node that has ended, whatever limit it has: neither for locks and nodes, nor for
+    servers in `start`, nor for a leader. Watches and monitors end without notice, except those of `locks.aio.watch`.
+
+    The parts end in this order: transactions and connections, in one turn, so that nothing that is released is granted on the way; actors that
+    depend on the node, such as candidates and workers; the lock server; process groups and agreements; the background work. When `stop` returns,
+    nothing of the node is left: no thread, timer, file or greenlet. It waits at most five seconds for functions of the program that the node
+    has called.
+
+    A call that finds no node running begins a new one, as the first use does; this may be while the old one ends. A lock object that was
+    acquired on the old node is not held on the new one.
+    """
     node = _default
     if node is not None:
         _check_is_here(node)

@@ -4,6 +4,8 @@ It prints a line of JSON for each call: how often it ended with what, the traceb
 hangs. Where its locks are, the environment says.
 """
 
+# ruff: noqa: E402  (what is patched must be patched first)
+
 from __future__ import annotations
 
 import sys
@@ -29,15 +31,16 @@ from functools import partial
 from typing import Any
 
 import gevent
+import gevent.monkey
 import pykka
 
 import locks
 from locks import aio
-from tests.stopping.calls import CALLS, TASKS
+from tests.stopping.calls import CALLS, TASKS, allowed
 
 HANGS = 20.0  # seconds in which a call ends whose node was stopped
-Thread: Any = gevent.monkey.get_original("threading", "Thread")
-sleep = gevent.sleep if PATCHED else time.sleep
+_native_sleep: Any = gevent.monkey.get_original("time", "sleep")
+sleep: Callable[[float], object] = gevent.sleep if PATCHED else time.sleep
 
 
 class Log:
@@ -67,11 +70,11 @@ class Log:
         else:
             self.note(None)
 
-    def again(self, call: Callable[[], object]) -> None:
+    def again(self, call: Callable[[], object], pause: Callable[[float], object] = sleep) -> None:
         """Call it until it is told to stop."""
         while not self.stop:
             self.once(call)
-            sleep(0)
+            pause(0)
         self.running -= 1
 
     async def again_in_task(self, call: Callable[[], Any], pause: Callable[[], Any]) -> None:
@@ -89,7 +92,10 @@ class Log:
 
 def by_thread(log: Log, call: Callable[[], object]) -> None:
     """Call it in a native thread."""
-    Thread(target=log.again, args=(call,), daemon=True).start()
+    if PATCHED:
+        gevent.get_hub().threadpool.spawn(log.again, call, _native_sleep)
+    else:
+        threading.Thread(target=log.again, args=(call,), daemon=True).start()
 
 
 def by_greenlet(log: Log, call: Callable[[], object]) -> None:
@@ -130,7 +136,7 @@ def by_gevent_actor(log: Log, call: Callable[[], object]) -> None:
         while log.running:
             gevent.sleep(0.01)
 
-    Thread(target=run, daemon=True).start()
+    threading.Thread(target=run, daemon=True).start()
 
 
 def by_threading_actor(log: Log, call: Callable[[], object]) -> None:
@@ -139,23 +145,25 @@ def by_threading_actor(log: Log, call: Callable[[], object]) -> None:
 
 
 def by_asyncio(log: Log, call: Callable[[], object]) -> None:
-    """In tasks of asyncio."""
+    """In a task of asyncio."""
     task = TASKS.get(getattr(call, "name", ""), partial(aio.call, call))
-    Thread(
-        target=lambda: asyncio.run(log.again_in_task(task, lambda: asyncio.sleep(0))), daemon=True
-    ).start()
+    work = log.again_in_task(task, lambda: asyncio.sleep(0))
+    threading.Thread(target=lambda: asyncio.run(work), daemon=True).start()
 
 
 def by_trio(log: Log, call: Callable[[], object]) -> None:
-    """In tasks of trio."""
+    """In a task of trio."""
     import trio
 
     task = TASKS.get(getattr(call, "name", ""), partial(aio.call, call))
-    Thread(
-        target=lambda: trio.run(log.again_in_task, task, lambda: trio.sleep(0)), daemon=True
-    ).start()
+    work = partial(trio.run, log.again_in_task, task, lambda: trio.sleep(0))
+    threading.Thread(target=work, daemon=True).start()
 
 
+ALONE = ("threads", "gevent actors", "threading actors", "asyncio", "trio")
+"""Kinds of callers in a program that is not patched."""
+WITH_GEVENT = ("threads", "greenlets", "gevent actors", "threading actors")
+"""In one that is."""
 KINDS: dict[str, Callable[[Log, Callable[[], object]], None]] = {
     "threads": by_thread,
     "greenlets": by_greenlet,
@@ -208,6 +216,7 @@ def play(kind: str, name: str, cycles: int, chance: random.Random) -> dict[str, 
         "kind": kind,
         "results": dict(log.results),
         "wrong": log.wrong[:3],
+        "unexpected": sorted({each for each in log.results if ": " not in each} - allowed(name)),
         "hangs": hangs,
         "seconds": round(time.monotonic() - first, 2),
         "longest": round(max(early), 2),
@@ -222,6 +231,7 @@ def main() -> None:
     parser.add_argument("--cycles", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--call", action="append")
+    parser.add_argument("--every", type=int, default=1, help="play only each so many calls")
     options = parser.parse_args()
     names = list(CALLS)
     if options.kind in ("asyncio", "trio"):
@@ -233,6 +243,7 @@ def main() -> None:
         missing.add("thread")
     names = [name for name in names if name in TASKS or CALLS[name].needs not in missing]
     names = [name for name in names if not options.call or name in options.call]
+    names = names[options.seed % options.every :: options.every]
     faulthandler.dump_traceback_later(300, exit=True)
     for name in names:
         said = play(options.kind, name, options.cycles, random.Random(f"{options.seed} {name}"))

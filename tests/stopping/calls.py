@@ -9,6 +9,7 @@ import asyncio
 import os
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import count
 from typing import Any, NamedTuple
 
 import locks
@@ -19,11 +20,16 @@ from locks.ownership import Backlog, Ownership
 from locks.program.default import default_node
 from locks.runtime.waiter import Event
 
-__all__ = ["CALLS", "LIMIT", "REFUSED", "TASKS", "Call"]
+__all__ = ["CALLS", "LIMIT", "REFUSED", "TASKS", "Call", "allowed"]
 
 LIMIT = 60.0  # seconds; calls that wait have a limit of their own
-REFUSED = frozenset(("NodeNotRunning", "TransactionEnded", "LockLost", "OperatingError"))
+REFUSED = frozenset(
+    ("NodeNotRunning", "CannotServe", "TransactionEnded", "LockLost", "OperatingError")
+)
 """The errors that each call may end with when the node stops."""
+
+
+_number = count()  # of a worker that has its own backlog: those of one name share one
 
 
 class Call(NamedTuple):
@@ -154,7 +160,7 @@ def leads_in_a_task() -> None:
 
 def owns() -> None:
     """Share work out on one node."""
-    worker = Ownership(mine("short own"), groups=4)
+    worker = Ownership((*mine("short own"), next(_number)), groups=4)
     worker.join()
     try:
         worker.run(Backlog(range(4), groups=4), lambda *_: None)
@@ -164,7 +170,7 @@ def owns() -> None:
 
 def shares() -> None:
     """Share work out among nodes."""
-    worker = locks_leader.Ownership(mine("short share"), groups=4)
+    worker = locks_leader.Ownership((*mine("short share"), next(_number)), groups=4)
     worker.run(Backlog(range(4), groups=4), lambda *_: None)
 
 
@@ -338,9 +344,7 @@ TASKS: dict[str, Callable[[], Any]] = {
     "aio.Election": stands_in_task,
 }
 
-DEAD = frozenset(
-    ("ActorDeadError", "LeaderDied")
-)  # Pykka's own, of an actor that was asked itself
+DEAD = frozenset(("ActorDeadError", "LeaderDied"))  # Pykka's own, of an actor that was asked itself
 OVER = frozenset(("OwnershipEnded", "NotOwner"))
 CALLS: dict[str, Call] = {
     "a lock that is held": Call(waits, waits=True),
@@ -348,7 +352,7 @@ CALLS: dict[str, Call] = {
     "a candidate": Call(stands, waits=True),
     "node.await_nodes": Call(awaits_a_node, waits=True, needs="servers"),
     "node.connect": Call(connects, waits=True, needs="servers"),
-    "once, held": Call(awaits_once, waits=True),
+    "once, held": Call(awaits_once, waits=True, errors=frozenset(("NotMarked",))),
     "leader_call": Call(asks_who_never_answers, waits=True, errors=DEAD),
     "Ownership.run": Call(owns_for_ever, waits=True, errors=OVER),
     "locks_leader.Ownership.run": Call(shares_for_ever, waits=True, errors=OVER),
@@ -362,7 +366,7 @@ CALLS: dict[str, Call] = {
     "watch": Call(watched),
     "questions": Call(looks_around),
     "break": Call(breaks, errors=frozenset(("TransactionBroken",))),
-    "once": Call(done_once),
+    "once": Call(done_once, errors=frozenset(("NotMarked",))),
     "the original's functions": Call(begins_and_ends),
     "start": Call(locks.start),
     "Election.start": Call(begins_an_election),
@@ -375,3 +379,31 @@ CALLS: dict[str, Call] = {
     "Ownership": Call(owns, errors=OVER),
     "locks_leader.Ownership": Call(shares, errors=OVER),
 }
+
+
+def allowed(name: str) -> frozenset[str]:
+    """What a call, or a task, may end with when the node stops."""
+    more = CALLS[name].errors if name in CALLS else frozenset(("NotMarked",))
+    return REFUSED | more | {"done"}
+
+
+def table() -> str:
+    """Calls, moments and results, as a table."""
+    names = {"done": "done"} | {each: f"`{each}`" for each in sorted(REFUSED)}
+    lines = [
+        f"Refused: {', '.join(names[each] for each in sorted(REFUSED))}.",
+        "",
+        "| Call | Under way when `stop` begins | Begun while it stops | Begun afterwards |",
+        "|---|---|---|---|",
+    ]
+    for name in (*CALLS, *TASKS):
+        more = sorted(allowed(name) - REFUSED - {"done"})
+        waits = name in CALLS and CALLS[name].waits
+        ends = ", ".join(["done", "refused", *(f"`{each}`" for each in more)])
+        begun = "waits on a new node" if waits else "done on a new node"
+        lines.append(f"| {name} | {ends} | {begun}, or {ends} | {begun} |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    print(table())
