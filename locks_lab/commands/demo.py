@@ -27,8 +27,8 @@ import gevent
 import locks
 from locks.cli.alone import alone
 from locks.cli.web import LISTEN, page_served
+from locks.node.client.options import OnDeadlock
 from locks.runtime.waiter import Event
-from locks.transactions import OnDeadlock
 from locks_lab.commands.arguments import at_least
 
 __all__ = ["Bank", "add_command", "run"]
@@ -76,7 +76,7 @@ class Bank:
         self, source: int, target: int, amount: int, on_deadlock: OnDeadlock, created: int
     ) -> None:
         """Move an amount from one account to another."""
-        with locks.Transaction(None, on_deadlock, created) as tx:
+        with locks.Transaction({}, on_deadlock, created) as tx:
             for account in (source, target):
                 asked = time.perf_counter()
                 tx.write_lock((*ACCOUNTS, account))
