@@ -15,9 +15,8 @@ even when somebody has pushed the versions of one of them as far as that goes (d
 
 from __future__ import annotations
 
-import time
-
 from locks.otp.bytes.fields import BadMessage
+from locks.runtime.clock import wall_ns
 
 __all__ = ["ASKED", "TOLD", "ClocksDiffer", "check_version", "seconds_ahead", "taken_over"]
 
@@ -51,7 +50,7 @@ _known_good = 0  # every version up to this one was at most `TOLD` ahead at some
 
 def now() -> int:
     """The clock, as a version."""
-    return time.time_ns() // 1000
+    return wall_ns() // 1000
 
 
 def check_version(version: int, ahead: int = TOLD) -> int:

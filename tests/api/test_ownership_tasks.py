@@ -31,6 +31,7 @@ from locks.ownership import (
     worker,
 )
 from locks.ownership.turns import BATCH, QUICK, SLICE
+from locks.runtime import port
 from locks.runtime.waiter import Waiter
 from tests.api.clients import Run
 from tests.api.played import Played
@@ -354,7 +355,7 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """The clock of all runs."""
     clock = Clock()
-    monkeypatch.setattr(time, "perf_counter", clock)
+    monkeypatch.setattr(port, "monotonic", clock)
     return clock
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from tests.cluster.harness import World
 from tests.cluster.servers import Servers
 
 SKEWED = """
-import time
-real = time.time_ns
-time.time_ns = lambda: real() + int({days} * 86_400 * 10**9)
+import locks.runtime.clock
+real = locks.runtime.clock.wall
+locks.runtime.clock.wall = lambda: real() + {days} * 86_400
 import locks
 node = locks.start()
 print(sorted(set(node.refusals.values())), flush=True)
@@ -24,7 +25,8 @@ except locks.LocksError as error:
 @pytest.mark.parametrize("days", [3, -3])
 def test_a_program_whose_clock_differs_by_days_is_told_so(days: int) -> None:
     """`start` knows why the server does not serve it, and so does the error of the first lock."""
-    with Servers(1) as servers:
+    with World() as world:
+        servers = Servers(world, ("a@127.0.0.1",))
         first, *rest = servers.run(SKEWED.format(days=days)).splitlines()
         assert "differ by 3.0 days; correct them" in first
         (error,) = (line for line in rest if line.startswith("CannotServe"))

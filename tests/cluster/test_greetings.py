@@ -177,9 +177,6 @@ def test_a_wrong_greeting_ends_the_connection_and_changes_nothing(
     tx.end_transaction()
 
 
-# --- One who names many -------------------------------------------------------------------------
-
-
 # --- One who wants too much ---------------------------------------------------------------------
 
 
@@ -201,9 +198,6 @@ def test_a_short_ticktime_is_for_one_link(nodes: Nodes, monkeypatch: pytest.Monk
     odd.close()
 
 
-# --- Names of the dead --------------------------------------------------------------------------
-
-
 # --- Who is told what, when ---------------------------------------------------------------------
 
 
@@ -223,6 +217,3 @@ def test_only_what_is_new_is_said(nodes: Nodes) -> None:
     until_members(d, A, B, d.name)
     assert [(news.name, news.age) for news in next(told).known] == [(d.name, 0.0)]
     odd.close()
-
-
-# --- With real processes ------------------------------------------------------------------------

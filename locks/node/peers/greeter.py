@@ -13,7 +13,6 @@ A wrong greeting changes nothing, and ends the connection; one of a node whose c
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -26,6 +25,7 @@ from locks.otp.links.budgets import Limits
 from locks.otp.links.link import Link
 from locks.otp.names.address_book import NAMES, News
 from locks.otp.options import NET_TICKTIME
+from locks.runtime.clock import monotonic
 from locks.runtime.waiter import run_in_hub
 from locks.wire.forms import LOCK_SERVER
 from locks.wire.versions import ClocksDiffer, taken_over
@@ -86,7 +86,7 @@ class Greeter:
             self._send(link, [])
         elif link.closed is None:
             name = link.peer.name
-            known = self._distribution.book.news_for(time.monotonic(), name)
+            known = self._distribution.book.news_for(monotonic(), name)
             own = self._own_address()
             self._owed[name] = {}
             self._send(link, known if own is None else [*known, own])
