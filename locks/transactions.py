@@ -7,7 +7,7 @@ block has already relied on its locks, and must not lose them unnoticed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, cast, overload
 
 from locks import api
 from locks.core.agent.machine import Object
@@ -23,7 +23,7 @@ from locks.model import Deadlock, LockId, Mode, Require, check_lock_id
 from locks.node.client.agent import ANSWERED_WITHIN, Agent
 from locks.node.client.blocks import note_block
 from locks.node.client.objects import checked_object
-from locks.node.client.options import OnDeadlock, TransactionOptions, check_names, check_options
+from locks.node.client.options import TransactionOptions, check_names, check_options
 from locks.node.client.scope import Nodes
 from locks.node.ports import NodePort, PendingCall
 from locks.program.default import default_node
@@ -43,6 +43,8 @@ __all__ = ["Transaction", "run_transaction", "transaction"]
 
 F = TypeVar("F", bound="Callable[..., Any]")
 T = TypeVar("T")
+
+OnDeadlock = Literal["abort", "surrender"]
 
 RUN_IN_A_COROUTINE: Final = "in a coroutine use `await locks.aio.run_transaction(function)`; pass a function that does its work in the call"
 

@@ -13,13 +13,14 @@ from locks.aio.tasks import at_once, call, running
 from locks.errors import LockLost, LocksError, MisuseError
 from locks.model import Deadlock, LockId
 from locks.node.client.agent import Agent
-from locks.node.client.options import OnDeadlock, TransactionOptions, check_names
+from locks.node.client.options import TransactionOptions, check_names
 from locks.program.default import default_node, is_at_hand
 from locks.retries import Learned, Retries
 from locks.runtime.callables import check_awaitable, check_callable, check_can_be_called
 from locks.runtime.hints import Unpack
 from locks.runtime.leaving import Hold
 from locks.runtime.waiter import Event
+from locks.transactions import OnDeadlock
 
 __all__ = ["Lost", "Transaction", "run_transaction", "transaction"]
 

@@ -27,8 +27,8 @@ import gevent
 import locks
 from locks.cli.alone import alone
 from locks.cli.web import LISTEN, page_served
-from locks.node.client.options import OnDeadlock
 from locks.runtime.waiter import Event
+from locks.transactions import OnDeadlock
 from locks_lab.commands.arguments import at_least
 
 __all__ = ["Bank", "add_command", "run"]

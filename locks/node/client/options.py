@@ -68,7 +68,7 @@ class TransactionOptions(LockOptions, total=False):
     on_lost: OnLost | None
 
 
-def check_names(caller: str, options: Mapping[str, Any], kind: type, *others: str) -> None:
+def check_names(caller: str, options: Mapping[str, Any], kind: Any, *others: str) -> None:
     """Refuse options that do not exist, as Python does.
 
     Args:
@@ -80,12 +80,12 @@ def check_names(caller: str, options: Mapping[str, Any], kind: type, *others: st
     Raises:
         TypeError: There is no option of this name.
     """
-    for name in options:
-        if name not in kind.__annotations__:
-            raise TypeError(
-                f"{caller}() got an unexpected keyword argument {name!r}; "
-                f"it has {', '.join([*others, *kind.__annotations__])}"
-            )
+    if options and not options.keys() <= kind.__optional_keys__:
+        unknown = next(name for name in options if name not in kind.__optional_keys__)
+        raise TypeError(
+            f"{caller}() got an unexpected keyword argument {unknown!r}; "
+            f"it has {', '.join([*others, *kind.__annotations__])}"
+        )
 
 
 def check_options(options: Any) -> None:
@@ -94,10 +94,18 @@ def check_options(options: Any) -> None:
     Raises:
         InvalidOption: One of them is wrong.
     """
-    check_timeout(options.get("timeout"))
-    checked_owner(options.get("owner"))
-    if options.get("label") is not None:
-        options["label"] = checked_label(options["label"])
-    checked_where(options.get("nodes"), options.get("require"))
-    if options.get("on_lost") is not None:
-        check_callable(options["on_lost"], "on_lost")
+    for name, value in options.items():
+        if value is None or name == "await_nodes":
+            continue
+        if name == "timeout":
+            check_timeout(value)
+        elif name == "owner":
+            checked_owner(value)
+        elif name == "label":
+            options[name] = checked_label(value)
+        elif name == "on_lost":
+            check_callable(value, "on_lost")
+        elif name == "nodes":
+            checked_where(value, None)
+        else:
+            checked_where(None, value)
