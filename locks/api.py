@@ -43,7 +43,6 @@ from locks.node.client.refusals import not_from_elsewhere
 from locks.node.client.scope import Nodes
 from locks.node.node import Node
 from locks.node.ports import PendingCall
-from locks.node.sendable import check_sendable
 from locks.node.server import Watcher, listener
 from locks.program.default import default_node
 from locks.ranges import LONGEST_NAME
@@ -456,8 +455,6 @@ def watch(
 def watch_on(node: Node, lock_id: Sequence[Any], nodes: Nodes | None, who: Watcher) -> None:
     """Watch a lock id through this node."""
     checked = check_lock_id(lock_id)
-    if node.is_clustered:
-        check_sendable(checked)
     named = nodes is not None
     for name in checked_nodes(node, nodes, checked, must_run=named):
         if name == node.name:

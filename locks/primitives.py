@@ -44,7 +44,6 @@ from locks.node.client.scope import some_of, where
 from locks.node.client.thin import ThinLock
 from locks.node.node import Node
 from locks.node.ports import AskedAlready, PendingCall, Scope, Servers
-from locks.node.sendable import check_sendable
 from locks.program.origin import Movable
 from locks.runtime.bridge import is_in_event_loop
 from locks.runtime.hints import Unpack
@@ -107,7 +106,6 @@ class Lock(Movable, ClientBlock, metaclass=Shown):
     def is_plain(self, node: Node, timeout: float | None, at_once: bool = False) -> bool:
         """Whether it is to be thin if it is free; this counts the pause down. In an event loop, only if it is not to wait otherwise."""
         if node.is_clustered:
-            check_sendable(self.lock_id)
             return False
         if node.thin.pause:
             node.thin.pause -= 1

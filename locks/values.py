@@ -1,6 +1,6 @@
 """What the calls of `locks` take and return: lock ids, modes, views of a lock's queue, results, reports of deadlocks, options."""
 
-from locks.lock_ids import Atom, Key, units
+from locks.lock_ids import Atom, units
 from locks.node.client.options import ClientOptions, LockOptions, TransactionOptions
 from locks.words import (
     AgentId,
@@ -24,7 +24,6 @@ __all__ = [
     "Contender",
     "Deadlock",
     "Edge",
-    "Key",
     "LockId",
     "LockInfo",
     "LockOptions",
