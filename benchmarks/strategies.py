@@ -15,7 +15,7 @@ from locks_lab.applications.strategies import Named
 __all__ = ["APPLICATIONS", "between", "main"]
 
 SEEDS = 1000
-STRATEGIES: tuple[Named, ...] = ("uniform", "pct", "mixed")
+STRATEGIES: tuple[Named, ...] = ("uniform", "bursts", "pct", "mixed")
 
 
 def between(number: int) -> Scenario:

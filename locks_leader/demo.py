@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -18,6 +17,7 @@ import pykka
 import locks
 from locks.cli.alone import alone
 from locks.errors import OperatingError
+from locks.runtime.clock import monotonic
 from locks_leader.api import call, info, leader_call, start
 from locks_leader.behaviour import Behaviour, OnlyNew
 from locks_leader.state import Caller, ElectionState
@@ -105,9 +105,9 @@ def tell_story() -> Iterator[str]:
 
     def hear(sentences: int) -> Iterator[str]:
         """Wait until so many sentences were said."""
-        deadline = time.monotonic() + LIMIT
+        deadline = monotonic() + LIMIT
         while len(said) < sentences:
-            if time.monotonic() > deadline:
+            if monotonic() > deadline:
                 raise OperatingError(f"timed out after {LIMIT:g} s with {said}; this may be a bug")
             gevent.sleep(0.001)
         yield from (f"  {line}" for line in said)

@@ -12,6 +12,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from types import FrameType, ModuleType
 from typing import Any, TypeVar
@@ -64,6 +65,12 @@ def eventually(condition: Callable[[], T], limit: float = LIMIT) -> T:
             raise AssertionError(f"not within {limit} s: {_name(condition)}")
         sleep(0.001)
     return value
+
+
+def in_thread(function: Callable[[], T]) -> T:
+    """What a function returns, or raises, in a thread of its own."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(function).result(LIMIT)
 
 
 def free_port() -> int:

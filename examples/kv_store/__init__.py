@@ -8,7 +8,7 @@
             tx.put("bob", str(int(tx.get("bob") or 0) + 1))
         store.run(move)
 
-`python -m examples.kv_store` is the same by hand; `docs/kv_store.md` is a tour.
+`python -m examples.kv_store` is the same by hand; `docs/mvcc.md` is a tour.
 
 Theory of operation
 -------------------

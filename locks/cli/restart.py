@@ -11,6 +11,7 @@ from locks.facts.data import lock_as_data
 from locks.facts.gather import requests
 from locks.facts.graph import grouped, waits_of
 from locks.facts.stories import who, wish
+from locks.runtime.clock import monotonic
 
 __all__ = ["Restart", "before_restart"]
 
@@ -74,9 +75,9 @@ def before_restart(server: str, needed: int, missing: Sequence[str], timeout: fl
         missing: The other servers that are down, or have no memory of what is done yet.
         timeout: Seconds for a look, and for looks in all.
     """
-    deadline = time.monotonic() + timeout
+    deadline = monotonic() + timeout
     rows = _endangered(server, needed, timeout)
-    while rows and time.monotonic() < deadline:
+    while rows and monotonic() < deadline:
         time.sleep(BREATH)
         now = _endangered(server, needed, timeout)
         rows = {key: now[key] for key in rows if key in now}

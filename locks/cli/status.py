@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import time
 from typing import Any
 
 from locks.cli.observing import NOTHING, add_looking, print_json, say_silent, table
@@ -14,6 +13,7 @@ from locks.facts.around import LOCKS_LEADER, standing
 from locks.facts.data import tree_as_data
 from locks.facts.gather import lock_servers, memories, own_servers, requests
 from locks.facts.stories import duration
+from locks.runtime.clock import wall
 
 __all__ = ["add_command"]
 
@@ -55,9 +55,9 @@ def add_command(commands: Any, about: str) -> None:
 def _run(options: argparse.Namespace) -> int:
     known = own_servers()
     servers, needed = len(known.nodes), known.enough
-    begun = time.time()
+    begun = wall()
     found = lock_servers(timeout=options.timeout)
-    clock = (begun + time.time()) / 2  # assumes that all have answered in the middle
+    clock = (begun + wall()) / 2  # assumes that all have answered in the middle
     facts: list[NodeFact] = sorted(found.facts)
     missing = options.among not in (None, *(fact.node for fact in facts))
     enough = len(facts) >= needed

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import threading
-import time
 from collections.abc import Iterable
 from contextlib import suppress
 
@@ -17,6 +16,7 @@ from locks.facts.stories import duration, longest, who, wish
 from locks.model import LockId
 from locks.program.default import default_node
 from locks.ranges import one_line
+from locks.runtime.clock import monotonic
 
 __all__ = ["Waiting"]
 
@@ -61,13 +61,13 @@ class Waiting:
                 _write("\r\x1b[K")
 
     def _show(self) -> None:
-        begun = time.monotonic()
+        begun = monotonic()
         pause = SOON
         with suppress(LocksError, OSError):  # the node is stopping, or the terminal is gone
             while not self._over.wait(pause):
                 pause = OFTEN
                 said = told(waits(self._lock_id, timeout=PATIENCE), default_node().name)
-                since = duration(time.monotonic() - begun)
+                since = duration(monotonic() - begun)
                 columns = os.get_terminal_size(sys.stderr.fileno()).columns
                 line = one_line(f"{self._name}: {since}: {said}", max(columns, 20) - 1)
                 with self._writes:

@@ -10,7 +10,6 @@ A mark that is set just as the leader dies may not have reached the others. So `
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any
@@ -18,6 +17,7 @@ from typing import Any
 import locks
 from locks.model import LockId, View, check_lock_id
 from locks.node.client.refusals import check_may_wait
+from locks.runtime.clock import monotonic
 from locks.runtime.identity import Own
 from locks.shapes.once import MarkAsker
 
@@ -181,7 +181,7 @@ class Leading:
     def _ask(self, what: str, ask: Callable[[MarkAsker], object]) -> bool:
         """Ask the servers what they remember of some work; return whether they could answer."""
         agent = self._leads()
-        if time.monotonic() < self._asks_from:
+        if monotonic() < self._asks_from:
             return False
         if what not in self._askers:
             lock_id = (*self._runs, what)
@@ -191,7 +191,7 @@ class Leading:
         try:
             ask(self._askers[what])
         except locks.CannotServe as error:
-            self._asks_from = time.monotonic() + PAUSE
+            self._asks_from = monotonic() + PAUSE
             logger.warning(
                 "the lock servers can't keep what was done last, so the last work of a leader that dies may be repeated: %s",
                 error,

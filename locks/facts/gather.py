@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import getpass
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -41,6 +40,7 @@ from locks.node.observing.inquiries import Answers, ask_all, ask_by_ways
 from locks.node.ports import Servers
 from locks.program.default import default_node
 from locks.ranges import NUMBER
+from locks.runtime.clock import wall
 
 __all__ = [
     "Gathered",
@@ -176,9 +176,9 @@ def look(before: Look | None = None, *, timeout: float = PATIENCE) -> Look:
         timeout: Seconds to wait at most for each part of the answers.
     """
     servers = own_servers()
-    begun = time.time()
+    begun = wall()
     nodes = lock_servers(timeout=timeout)
-    at = (begun + time.time()) / 2  # assumes that all have answered in the middle
+    at = (begun + wall()) / 2  # assumes that all have answered in the middle
     silent = dict(nodes.silent)
     if before is not None and (silent or before.silent):
         before = None  # servers that did not answer before, or do not now, may have changed

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import logging
 import os
-import time
 import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
@@ -43,6 +42,7 @@ from locks.mvcc.records import Guard
 from locks.mvcc.table import MAX_LOCKS, MAX_WAITERS, LockStates
 from locks.runtime import interrupts
 from locks.runtime.addressed import InlineActor
+from locks.runtime.clock import monotonic
 from locks.runtime.inline import Turn, raised_in
 from locks.runtime.shown import Shown
 from locks.runtime.waiter import Waiter
@@ -287,7 +287,7 @@ class LockTable(InlineActor, metaclass=Shown):
             TableStopped: The table was stopped.
         """
         check_timeout(timeout)
-        now = time.monotonic()
+        now = monotonic()
         deadline = float("inf") if timeout is None else now + timeout
         push_at = float("inf") if self._push_after is None else now + self._push_after
         try:
@@ -296,7 +296,7 @@ class LockTable(InlineActor, metaclass=Shown):
                 if wait is None:
                     break
                 holder, key = wait
-                now = time.monotonic()
+                now = monotonic()
                 if now >= deadline:
                     raise TxnLockTimeout(
                         f"transaction {guard.txn.id} has waited {timeout} s for {key!r}, which "
@@ -311,7 +311,7 @@ class LockTable(InlineActor, metaclass=Shown):
                     Waiter().wait(MOMENT)
                 elif now >= push_at:
                     self._push_once(guard, holder, key)
-                    push_at = time.monotonic() + (self._push_after or 0.0)
+                    push_at = monotonic() + (self._push_after or 0.0)
                 else:
                     until = min(deadline, push_at)
                     self._sleep(guard, None if until == float("inf") else until - now)
@@ -386,7 +386,7 @@ class LockTable(InlineActor, metaclass=Shown):
         return self._ask(self._statistics)
 
     def _statistics(self) -> Statistics:
-        return self._states.statistics(time.monotonic())
+        return self._states.statistics(monotonic())
 
     # --- As an actor ----------------------------------------------------------------------------
 
@@ -442,7 +442,7 @@ class LockTable(InlineActor, metaclass=Shown):
     def _finish(self) -> None:
         """After a turn in which waits began or ended: wake the callers whose guards stopped waiting."""
         states = self._states
-        states.stamp(time.monotonic())
+        states.stamp(monotonic())
         woken = states.woken
         if woken:
             for guard in woken:

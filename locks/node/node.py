@@ -11,7 +11,6 @@ from __future__ import annotations
 import itertools
 import logging
 import operator
-import time
 from collections.abc import Callable, Hashable, Iterable
 from functools import cached_property
 from math import inf
@@ -51,6 +50,7 @@ from locks.node.services import Service, Services
 from locks.runtime import interrupts
 from locks.runtime.actor import end_all
 from locks.runtime.addressed import OfAnotherNode, register, register_first
+from locks.runtime.clock import monotonic, wall_ns
 from locks.runtime.executor import Executor
 from locks.runtime.first_use import Unloaded
 from locks.runtime.identity import Listener
@@ -137,7 +137,7 @@ class Node(metaclass=Shown):
         executor: Background | None = None,
         turn: Callable[[Journal, Callable[..., object]], Turn] = Turn,
         counters: Counters | None = None,
-        clocks: tuple[Callable[[], int], Callable[[], float]] = (time.time_ns, time.monotonic),
+        clocks: tuple[Callable[[], int], Callable[[], float]] = (wall_ns, monotonic),
         first_version: int | None = None,
         agents: type[Agent] = Agent,
     ) -> None:

@@ -56,6 +56,7 @@ from locks.otp.names.port_mapper import PortMapper
 from locks.otp.names.ways import Finder, Ways
 from locks.otp.notices import Notices
 from locks.otp.options import NET_TICKTIME, OTP_NET_TICKTIME, TLS, Options
+from locks.runtime.clock import monotonic
 from locks.runtime.executor import Executor
 from locks.runtime.inline import Turn
 from locks.runtime.native import native_lock, start_new_thread
@@ -165,7 +166,7 @@ class Distribution:
         self._streams: set[Stream] = set()  # in a handshake
         self._rivals = Rivals(name, turn, self.links, on_doubt)
         self._door: Door | None = None
-        self._hub_ran_at = time.monotonic()  # when the hub last ran a round
+        self._hub_ran_at = monotonic()  # when the hub last ran a round
         self._awake_at = clock()  # when it last sent heartbeats, or could have
         self._overdue_at = math.inf  # when it has sent none for too long; each question looks at it
         # The ticking thread waits for its release.
@@ -272,7 +273,7 @@ class Distribution:
         """Connect to these nodes, after so many seconds, and keep them connected."""
         if self.is_running:
             for name, address in peers.items():
-                self.book.ask_for(name, address, time.monotonic() + delay)
+                self.book.ask_for(name, address, monotonic() + delay)
             self._dialling.look_soon()
 
     def connect(self, name: str, address: Address | None) -> None:
@@ -322,7 +323,7 @@ class Distribution:
         if not self.is_running:
             return 0
         news = [each for each in news if each.name not in self._shunned]
-        dropped = self.book.hear(source, news, time.monotonic())
+        dropped = self.book.hear(source, news, monotonic())
         self._dialling.look_soon()
         return dropped
 
@@ -383,7 +384,7 @@ class Distribution:
         return self._try_cookie(name, last)
 
     def _try_cookie(self, name: str, cookie: Cookie) -> None:
-        begun = time.monotonic()
+        begun = monotonic()
         with gevent.Timeout(
             CONNECT_TIME, OSError(errno.ETIMEDOUT, "the connection attempt timed out")
         ):
@@ -398,7 +399,7 @@ class Distribution:
                     stream.begin_tls(self.keys.contexts[0], False, name.split("@")[1])
                     self._check_host(stream, name)
                 self._greet(stream, name, cookie)
-            self.slowest = max(self.slowest, time.monotonic() - begun)
+            self.slowest = max(self.slowest, monotonic() - begun)
         except BaseException:
             stream.close()
             raise
@@ -560,14 +561,14 @@ class Distribution:
             relay=relay,
         )
         self.links[peer.name] = link
-        self.book.connected(peer.name, time.monotonic())
+        self.book.connected(peer.name, monotonic())
         self._on_up(link)
         link.start(rest)
 
     def _lost(self, link: Link, reason: str) -> None:
         name = link.peer.name
         del self.links[name]
-        self.book.lost(name, time.monotonic())
+        self.book.lost(name, monotonic())
         self._on_down(link, reason)
         if self.is_running:
             self._dialling.look_soon()
@@ -615,7 +616,7 @@ class Distribution:
         """Make each link tick at its own pace, however often this is called."""
         self.look_awake()
         own = self.options.net_ticktime or NET_TICKTIME
-        now = time.monotonic()
+        now = monotonic()
         if now - self._hub_ran_at > own and self._executor.is_own_thread:
             return
         for link in list(self.links.values()):
@@ -627,7 +628,7 @@ class Distribution:
         while self.is_running:
             interval = self._interval()
             gevent.sleep(interval, ref=False)
-            self._hub_ran_at = time.monotonic()
+            self._hub_ran_at = monotonic()
             self._turn.run(self._judge_silence, interval)
 
     def _judge_silence(self, interval: float) -> None:
@@ -647,7 +648,7 @@ def _no_handshake() -> Refused:
 
 def clock() -> float:
     """Seconds, by a clock that goes on while the program is stopped, and while the machine sleeps if that can be known."""
-    return time.monotonic() if CLOCK is None else time.clock_gettime(CLOCK)
+    return monotonic() if CLOCK is None else time.clock_gettime(CLOCK)
 
 
 def random_creation() -> int:

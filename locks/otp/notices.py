@@ -8,13 +8,13 @@ before it.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from locks.lock_ids import shown
 from locks.otp.admission.strangers import plain
+from locks.runtime.clock import monotonic
 
 __all__ = ["Notices"]
 
@@ -46,7 +46,7 @@ class Notices:
     def __init__(
         self,
         run_soon: Callable[[Callable[[], object]], bool],
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = monotonic,
     ) -> None:
         self._run_soon = run_soon
         self._clock = clock

@@ -9,12 +9,12 @@ elections go on at the other servers.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Iterable
 
 from locks.core.server.tree import Entry
 from locks.node.node import Node
 from locks.node.observing.elections import is_contest
+from locks.runtime.clock import monotonic
 from locks.runtime.waiter import Event
 
 __all__ = ["drain", "holds_up"]
@@ -38,11 +38,11 @@ def drain(node: Node, limit: float, at_once: Event) -> None:
         limit: After how many seconds it ends anyway.
         at_once: Opened if it must end now.
     """
-    deadline = time.monotonic() + limit
+    deadline = monotonic() + limit
     busy = node.turn.run(_turn_away, node)
     logger.info("%s is about to end; programs that still use locks here: %d", node.name, len(busy))
     while busy and node.running and not at_once.is_open:
-        if time.monotonic() >= deadline:
+        if monotonic() >= deadline:
             text = "%s ends after %g s; programs that still use locks here: %d, such as %s"
             logger.warning(text, node.name, limit, len(busy), ", ".join(sorted(busy)[:SHOWN]))
             return

@@ -15,7 +15,6 @@ import socket
 import stat
 import sys
 import tempfile
-import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -27,6 +26,7 @@ from locks.otp.admission.cookies import make_cookie, read_cookies
 from locks.otp.admission.credentials import check_user, credentials_of
 from locks.otp.admission.secret import Cookie
 from locks.otp.links.stream import native_socket
+from locks.runtime.clock import monotonic
 
 __all__ = ["Claim", "Folder", "folder_of"]
 
@@ -215,9 +215,9 @@ def check_owner(path: Path, status: os.stat_result, uid: int) -> None:
 
 
 def await_claim(claim: Claim, deadline: float) -> bool:
-    """Take a claim as soon as it is free, until a deadline by `time.monotonic`; blocks the native thread."""
+    """Take a claim as soon as it is free, until a deadline by `monotonic`; blocks the native thread."""
     while not claim.take_file():
-        if time.monotonic() >= deadline:
+        if monotonic() >= deadline:
             return False
         _sleep(LOOK)
     return True

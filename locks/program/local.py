@@ -12,7 +12,6 @@ import fcntl
 import os
 import re
 import sys
-import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -26,6 +25,7 @@ from locks.node.client.scope import HERE, Here
 from locks.otp.admission.secret import Cookie
 from locks.otp.names.addresses import Address, UnixAddress
 from locks.program.folder import Folder, await_claim, folder_of
+from locks.runtime.clock import monotonic
 
 __all__ = [
     "HERE_WORD",
@@ -178,7 +178,7 @@ class LocalServer:
             self._start(folder)
 
     def _start(self, folder: Folder) -> None:
-        deadline = time.monotonic() + PATIENCE
+        deadline = monotonic() + PATIENCE
         claim = folder.starting()
         if not await_claim(claim, deadline):
             raise OperatingError(
@@ -237,7 +237,7 @@ def _read(file: int, deadline: float) -> bytes | None:
     """Read until the other side closes; `None` if it does not in time."""
     os.set_blocking(file, False)
     said = b""
-    while time.monotonic() < deadline:
+    while monotonic() < deadline:
         try:
             part = os.read(file, MOST_TOLD)
         except BlockingIOError:

@@ -30,6 +30,7 @@ from locks.otp.options import Options
 from locks.program.folder import Claim, Folder
 from locks.program.local import READY, server_name
 from locks.program.serving import open_many_files, settle
+from locks.runtime.clock import monotonic
 from locks.runtime.waiter import Event
 
 __all__ = ["main"]
@@ -115,12 +116,12 @@ def leave() -> None:
 
 def await_place(folder: Folder) -> Claim | None:
     """Become the lock server; `None` if another process is the lock server and answers."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = monotonic() + PATIENCE
     claim = folder.running()
     while not claim.take_file():
         if folder.answers():
             return None
-        if time.monotonic() >= deadline:
+        if monotonic() >= deadline:
             sys.exit(
                 f"timed out after {PATIENCE:g} s: another process is the lock server and does not answer"
             )
@@ -188,7 +189,7 @@ class Serving:
         settle()
         logger.info("the lock server %s listens at %s", self._node.name, self._folder.socket)
         tell_ready()
-        since = time.monotonic()
+        since = monotonic()
         look = min(LOOK, self._idle / 4)
         reason = "it was told to end"
         while not self._ended.wait(timeout=look):
@@ -199,8 +200,8 @@ class Serving:
                 reason = f"{self._folder.path} was removed or replaced"
                 break
             if not self._is_deserted() or self._remembers():
-                since = time.monotonic()
-            elif time.monotonic() - since >= self._idle:
+                since = monotonic()
+            elif monotonic() - since >= self._idle:
                 with suppress(FileNotFoundError):  # the folder may just have been removed
                     if self._end_unless_needed():
                         return

@@ -7,7 +7,6 @@ anything has begun.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -21,6 +20,7 @@ from locks.otp.names.addresses import Address, Locator
 from locks.otp.options import TLS, Options, parse_servers
 from locks.program.local import LocalServer, servers_by_word
 from locks.runtime.away import call_in_thread
+from locks.runtime.clock import monotonic
 from locks.runtime.waiter import Waiter
 
 __all__ = [
@@ -94,11 +94,11 @@ def _find_servers(locator: Locator, timeout: float) -> Mapping[str, Address]:
     """
     if isinstance(locator, LocalServer):
         return call_in_thread(locator.find)
-    deadline = time.monotonic() + timeout
+    deadline = monotonic() + timeout
     told = locator.describe()
     reason = "no answer"
     while True:
-        left = deadline - time.monotonic()
+        left = deadline - monotonic()
         try:
             found = call_in_thread(locator.find, max(left, 0.001))
         except TimeoutError:
@@ -110,7 +110,7 @@ def _find_servers(locator: Locator, timeout: float) -> Mapping[str, Address]:
             if not missing:
                 return found
             reason = f"no address of {', '.join(missing)}"
-        left = deadline - time.monotonic()
+        left = deadline - monotonic()
         if left <= 0:
             raise OperatingError(
                 f"timed out after {timeout:g} s searching for the servers with {told}: {reason}",

@@ -36,7 +36,6 @@ import os
 import queue
 import sys
 import threading
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -48,6 +47,7 @@ from pykka import ActorDeadError, ActorRegistry
 from pykka._envelope import Envelope
 from pykka.messages import _ActorStop
 
+from locks.runtime.clock import monotonic
 from locks.runtime.exits import kill_greenlet
 from locks.runtime.interrupts import whole
 from locks.runtime.monitor import (
@@ -397,9 +397,9 @@ def end_all(refs: Iterable[pykka.ActorRef[Any]], timeout: float = 1) -> None:
     for end in (_stop_soon, kill):
         for ref in ending:
             end(ref)
-        deadline = time.monotonic() + timeout
+        deadline = monotonic() + timeout
         for gone in ending.values():
-            gone.wait(max(0.0, deadline - time.monotonic()))
+            gone.wait(max(0.0, deadline - monotonic()))
         ending = {ref: gone for ref, gone in ending.items() if not gone.is_open}
 
 

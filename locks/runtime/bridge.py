@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import atexit
 import sys
-import time
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -25,6 +24,7 @@ from gevent.hub import Hub
 
 from locks.errors import MisuseError
 from locks.runtime import port
+from locks.runtime.clock import monotonic
 from locks.runtime.native import get_ident, is_main_thread
 
 if TYPE_CHECKING:
@@ -209,8 +209,8 @@ def _leave_bridges() -> None:
     """The interpreter ends: from now on other threads pause before they are in a bridge; wait until none is in one."""
     global _ends
     _ends = True
-    until = time.monotonic() + PATIENCE
-    while time.monotonic() < until and any(
+    until = monotonic() + PATIENCE
+    while monotonic() < until and any(
         _is_in_bridge(frame)
         for ident, frame in sys._current_frames().items()
         if ident != get_ident()

@@ -32,7 +32,6 @@ from __future__ import annotations
 import atexit
 import logging
 import sys
-import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -42,6 +41,7 @@ from gevent import monkey
 from locks.errors import MisuseError, NodeNotRunning
 from locks.runtime import hub_life, interrupts
 from locks.runtime.away import begin_in_thread
+from locks.runtime.clock import monotonic
 from locks.runtime.native import is_main_thread, native_lock, start_thread
 from locks.runtime.port import is_simulated
 from locks.runtime.telling import Teller
@@ -201,7 +201,7 @@ class Executor:
         Returns:
             Whether all ended in time.
         """
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = None if timeout is None else monotonic() + timeout
         self._finish_soon()
         if self.is_here() or self._teller.is_here():
             if self._join is not None:  # the interpreter's end must not come into the hub's
@@ -213,7 +213,7 @@ class Executor:
         if join is None or get_hub_if_exists() is self.hub:
             return True
         # It only destroys its hub now, which takes microseconds.
-        return join(None if deadline is None else max(0.0, deadline - time.monotonic()))
+        return join(None if deadline is None else max(0.0, deadline - monotonic()))
 
     def leave_to_parent(self) -> None:
         """In a forked child: the work is the parent's. A worker in the forking thread's hub ends soon."""

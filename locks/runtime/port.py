@@ -30,7 +30,6 @@ nothing. A transaction that begins, takes a free lock, and ends calls none of th
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -38,6 +37,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import gevent
 from gevent._hub_local import get_hub_if_exists
 
+from locks.runtime.clock import monotonic
 from locks.runtime.hub_life import new_greenlet
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class World:
 
     def clock(self) -> Callable[[], float]:
         """The caller's clock, in seconds, for measuring short times, too."""
-        return time.perf_counter
+        return monotonic
 
     def is_event_loop(self, current: greenlet) -> bool:
         """Whether a greenlet of a simulation runs an event loop, which would wait with it."""

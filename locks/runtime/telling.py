@@ -10,7 +10,6 @@ What a function has not yet been called with is bounded: if it is too far behind
 from __future__ import annotations
 
 import logging
-import time
 from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import gevent
 from gevent import getcurrent
 
+from locks.runtime.clock import monotonic
 from locks.runtime.hub_life import Timer
 from locks.runtime.native import native_lock
 from locks.runtime.waiter import Waiter
@@ -143,7 +143,7 @@ class Teller:
                 line = self._due.popleft()
                 args = line.calls.popleft()
                 line.worker = getcurrent()
-                line.begun = time.monotonic()
+                line.begun = monotonic()
                 self._running[line] = None
             try:
                 line.function(*args)
@@ -166,7 +166,7 @@ class Teller:
         quiet: list[Waiter] = []
         with self._lock:
             left_out, line.left_out = line.left_out, 0
-            took = time.monotonic() - line.begun if line.is_logged else 0.0
+            took = monotonic() - line.begun if line.is_logged else 0.0
             if self._running.pop(line, line) is line:
                 return  # its hub was destroyed
             self._put_back(line)
@@ -199,7 +199,7 @@ class Teller:
 
     def _look(self) -> None:
         """Do calls take long? Then log that, and go on with the others."""
-        now = time.monotonic()
+        now = monotonic()
         slow = []
         with self._lock:
             for line in self._running:

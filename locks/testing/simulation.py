@@ -59,7 +59,7 @@ class Simulation:
         nodes: How many nodes there are, `n1`, `n2` and so on, or their names. Of several, each runs
             clients and has a lock server, as if it was started with all of them as `servers`: a
             call that does not say where takes a lock on a majority.
-        strategy: How: `"uniform"` or `"pct"`; `"mixed"`: one of these, by the seed.
+        strategy: How: `"uniform"`, `"bursts"` or `"pct"`; `"mixed"`: one of these, by the seed.
         schedule: In the place of what is drawn, a schedule that a failure has told.
 
     Attributes:

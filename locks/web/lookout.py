@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
@@ -16,6 +15,7 @@ from locks.facts.around import Around
 from locks.facts.gather import look, look_around
 from locks.facts.look import Look
 from locks.model import AgentId
+from locks.runtime.clock import monotonic, wall
 from locks.web.changes import NOTHING, with_rows_of
 from locks.web.picture import Picture, key_of, picture_of
 
@@ -109,7 +109,7 @@ class Lookout:
                 self._around, self._around_due = None, 0.0
                 self._watched.wait()
             idle = self._looking_around is None or self._looking_around.ready()
-            if idle and self._around_due <= time.monotonic():
+            if idle and self._around_due <= monotonic():
                 # In parallel: a suspended program delays the answer.
                 self._looking_around = gevent.spawn(self._look_around)
             number += 1
@@ -123,26 +123,26 @@ class Lookout:
 
     def _look(self, before: Look | None) -> tuple[Look, Picture]:
         """Look once. If that fails, the picture shows the error."""
-        begun = time.monotonic()
+        begun = monotonic()
         try:
             seen = look(before, timeout=PATIENCE)._replace(around=self._around)
             picture = picture_of(seen)
         except Exception as error:
             if not isinstance(error, LocksError):
                 logger.exception("the page can't show the answers of the lock servers")
-            seen = Look(time.time())
+            seen = Look(wall())
             return seen, picture_of(seen, str(error) or repr(error))
         if not seen.silent:  # waiting for servers that do not answer costs nothing
-            self._took = time.monotonic() - begun
+            self._took = monotonic() - begun
         return seen, picture
 
     def _look_around(self) -> None:
         """Also ask the client nodes: which instances follow which leader, and who is in which group."""
-        begun = time.monotonic()
+        begun = monotonic()
         try:
             self._around = look_around(timeout=PATIENCE)
             if not self._around.silent:
-                self._around_took = time.monotonic() - begun
+                self._around_took = monotonic() - begun
         except LocksError:
             self._around = None  # the lock servers do not answer; the other look reports that
         except Exception:
@@ -150,4 +150,4 @@ class Lookout:
             logger.exception("the page can't show the elections")
         finally:
             pause = max(SELDOM, SPARE * self._around_took)
-            self._around_due = time.monotonic() + pause
+            self._around_due = monotonic() + pause

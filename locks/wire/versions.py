@@ -15,23 +15,42 @@ even when somebody has pushed the versions of one of them as far as that goes (d
 
 from __future__ import annotations
 
-import time
-
 from locks.otp.bytes.fields import BadMessage
+from locks.runtime.clock import wall_ns
 
-__all__ = ["ASKED", "TOLD", "check_version", "seconds_ahead", "taken_over"]
+__all__ = ["ASKED", "TOLD", "ClocksDiffer", "check_version", "seconds_ahead", "taken_over"]
 
 DAY = 86_400 * 1_000_000  # in versions
 TAKEN = 1 * DAY
 TOLD = 2 * DAY
 ASKED = 3 * DAY
 
+
+class ClocksDiffer(BadMessage):
+    """A version is so far ahead that the clocks of the two nodes differ.
+
+    Args:
+        version: The version.
+        clock: This node's clock, as a version.
+
+    Attributes:
+        days: By how many days they differ at least.
+    """
+
+    def __init__(self, version: int, clock: int) -> None:
+        self.days = min(version - clock, 10**6 * DAY) / DAY
+        super().__init__(
+            f"version {f'{version:.4g}' if version < 1 << 200 else 'of many digits'} is too far ahead of "
+            f"this node's clock, {clock}; correct the clocks of both nodes"
+        )
+
+
 _known_good = 0  # every version up to this one was at most `TOLD` ahead at some time
 
 
 def now() -> int:
     """The clock, as a version."""
-    return time.time_ns() // 1000
+    return wall_ns() // 1000
 
 
 def check_version(version: int, ahead: int = TOLD) -> int:
@@ -42,7 +61,8 @@ def check_version(version: int, ahead: int = TOLD) -> int:
         ahead: How far it may be ahead of the clock.
 
     Raises:
-        BadMessage: It is no version, or too far ahead.
+        BadMessage: It is no version.
+        ClocksDiffer: It is too far ahead.
     """
     global _known_good
     if type(version) is int and 0 <= version <= _known_good:
@@ -51,10 +71,7 @@ def check_version(version: int, ahead: int = TOLD) -> int:
         raise BadMessage(f"{version!r:.100} should be a version, an integer >= 0")
     clock = now()
     if version > clock + ahead:
-        raise BadMessage(
-            f"version {f'{version:.4g}' if version < 1 << 200 else 'of many digits'} is too far ahead of "
-            f"this node's clock, {clock}; correct the clocks of both nodes"
-        )
+        raise ClocksDiffer(version, clock)
     _known_good = clock + TOLD
     return version
 

@@ -5,6 +5,8 @@ is first, and of what is due at the same moment what has the smaller rank.
 
 - `Uniform`: all clients have the same pace, except one in ten, which is 30 times as slow. So each
   client that can continue is about equally likely to be next.
+- `Bursts`: now and then a client gets a new pace, over four orders of magnitude. So one client does
+  much while others stand still, wherever they are.
 - `Pct`, for *probabilistic concurrency testing* (Burckhardt, Kothari, Musuvathi, Nagarakatte: A
   Randomized Scheduler with Probabilistic Guarantees of Finding Bugs, ASPLOS 2010): no time passes
   while any client can continue, and the one with the highest priority continues. Priorities are
@@ -36,12 +38,13 @@ __all__ = [
     "strategy_for",
 ]
 
-Named = Literal["mixed", "uniform", "pct"]
+Named = Literal["mixed", "uniform", "bursts", "pct"]
 
 # Mean times, in seconds of virtual time.
 STEP = 0.001  # seconds until a client continues, on average
 SLOW, SLOW_SHARE = 30.0, 0.1  # how much slower slow clients are, and their share
 PROMPT_SHARE = 0.3  # in this share of all runs messages take no time
+BURST_SHARE, PACES = 0.15, 2.0  # how often a pace is new, and from and to which power of 10
 DEPTHS, LENGTHS = range(2, 5), range(3, 8)  # of bugs; of runs, as powers of 2
 IN_A_ROW = 100  # steps of one client
 
@@ -106,6 +109,16 @@ class Strategy:
     def passes(self, client: Party) -> bool:
         """Whether the next client has got another rank, so that the choice must be made again."""
         return False
+
+
+class Bursts(Strategy):
+    """Clients change their paces."""
+
+    def delay(self, client: Party) -> float:
+        """How long a client takes that can continue now, in seconds."""
+        if self._rng.random() < BURST_SHARE:
+            client.pace = 10 ** self._rng.uniform(-PACES, PACES)
+        return super().delay(client)
 
 
 class Unhurried(Strategy):
@@ -176,7 +189,7 @@ class Pct(Unhurried):
         return False
 
 
-MIX: tuple[type[Strategy], ...] = (Strategy, Strategy, Strategy, Pct)
+MIX: tuple[type[Strategy], ...] = (Strategy, Strategy, Bursts, Pct)
 
 
 def check_strategy(name: object) -> None:
@@ -200,6 +213,8 @@ def strategy_for(name: Named, seed: int, rng: random.Random) -> Strategy:
             return MIX[seed % len(MIX)](rng)
         case "uniform":
             return Strategy(rng)
+        case "bursts":
+            return Bursts(rng)
         case "pct":
             return Pct(rng)
         case _:

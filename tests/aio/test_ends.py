@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
@@ -186,6 +187,41 @@ def test_a_task_that_is_dropped_lets_go(caplog: pytest.LogCaptureFixture) -> Non
     gc.collect()
     eventually(lambda: locks.statistics().agents == 0)
     loop.close()
+
+
+@pytest.mark.parametrize("kind", ["asyncio", "uvloop"])
+def test_several_loops_in_threads(kind: str) -> None:
+    """Loops in four threads, and a thread without one, share a counter."""
+    count = 0
+
+    async def add(number: int) -> None:
+        nonlocal count
+        async with aio.transaction() as tx:
+            await tx.lock_all([A, ("n", number)])
+            now = count
+            await asyncio.sleep(0)
+            count = now + 1
+
+    async def main() -> None:
+        await asyncio.gather(*(add(n) for n in range(25)))
+
+    loops = pytest.importorskip("uvloop") if kind == "uvloop" else asyncio
+
+    def body() -> None:
+        loop = loops.new_event_loop()
+        loop.run_until_complete(main())
+        loop.close()
+
+    threads = [threading.Thread(target=body) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for _ in range(25):
+        with locks.transaction() as tx:
+            tx.write_lock(A)
+            count += 1
+    for thread in threads:
+        thread.join(LIMIT)
+    assert count == 125
 
 
 def test_the_node_is_stopped_while_tasks_wait() -> None:

@@ -14,7 +14,7 @@ import pytest
 
 import locks
 from locks import aio
-from tests.aio.steps import nothing_held
+from tests.aio.steps import RUNS, beside, nothing_held, pause, until
 
 A = ("a",)
 LOCKS: dict[str, Callable[[], aio.Lock]] = {
@@ -106,3 +106,28 @@ def test_a_cell_of_a_notebook_may_block_and_its_tasks_may_not(
     cell = compile(CELL, "cell", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
     asyncio.run(eval(cell, names))
     assert names["said"] == ["a cell", ["refused"] * 3]
+
+
+@pytest.mark.parametrize("loop", RUNS)
+def test_two_readers_of_the_same_views(loop: str) -> None:
+    """The second one is told that there is one; it waited for ever, also after `aclose`. After the first one it may read."""
+
+    async def main() -> None:
+        first: list[locks.values.View] = []
+
+        async def read() -> None:
+            first.append(await views.__anext__())
+
+        async with aio.watch(A) as views:
+            assert (await views.__anext__()).holders == ()
+            async with beside(read):
+                for _ in range(10):
+                    await pause()
+                with pytest.raises(locks.MisuseError, match="already reading"):
+                    await views.__anext__()
+                async with aio.Lock(A):
+                    await until(lambda: first)
+                    assert first[0].holders
+            assert (await views.__anext__()).holders == ()
+
+    RUNS[loop](main)

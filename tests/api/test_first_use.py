@@ -26,7 +26,6 @@ NOT_ALONE = {
 OF_NODES = ("locks.node.original", "locks.node.peers", "locks.node.views", "locks.program.meeting")
 HEAVY = {"asyncio", "concurrent", "dataclasses", "inspect", "json", "socket", "ssl", "tomllib"}
 ROOT = Path(__file__).parents[2]
-PARTS = ["benchmarks", "docs", "examples", "locks", "locks_lab", "locks_leader", "tests"]
 LOADED = "import json, sys; print(json.dumps(sorted(sys.modules)), flush=True)\n"
 
 

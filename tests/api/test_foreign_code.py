@@ -13,7 +13,7 @@ import pytest
 import locks
 from locks.mvcc import LockTable
 from locks.otp.options import Options
-from tests.helpers import eventually
+from tests.helpers import eventually, in_thread
 
 A = ("a",)
 
@@ -80,24 +80,6 @@ def spies() -> Iterator[None]:
     node = locks.start()
     node.turn.run(hash, Spy("within"))
     assert Spy.seen == ["hash"]
-
-
-def in_thread(function: Callable[[], object]) -> None:
-    """Run a function in a thread to its end; what it raises is raised."""
-    errors: list[BaseException] = []
-
-    def work() -> None:
-        try:
-            function()
-        except BaseException as error:
-            errors.append(error)
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join(60)
-    assert not thread.is_alive()
-    if errors:
-        raise errors[0]
 
 
 # --- Lock ids -----------------------------------------------------------------------------------

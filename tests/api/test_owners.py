@@ -24,7 +24,7 @@ from locks.node.client.one_client import note_wait
 from locks.node.client.thin import LightAgent, ThinLock, ThinRLock
 from locks.runtime.monitor import current_client
 from tests.api.clients import many
-from tests.helpers import LIMIT, eventually
+from tests.helpers import LIMIT, eventually, in_thread
 
 A, B = ("a",), ("b",)
 
@@ -32,12 +32,6 @@ A, B = ("a",), ("b",)
 def holder_of(lock_id: tuple[str, ...]) -> list[str]:
     """The names of those who hold an id."""
     return [each.client for each in locks.holders(lock_id)]
-
-
-def in_thread(function: Callable[[], Any]) -> Any:
-    """What a function returns, or raises, in a thread of its own."""
-    with ThreadPoolExecutor(1) as pool:
-        return pool.submit(function).result(LIMIT)
 
 
 def test_a_block_acts_for_its_owner_and_ends_it() -> None:

@@ -20,6 +20,7 @@ from locks.ownership import (
     Backlog,
     Done,
     Ownership,
+    SetAside,
     StaleToken,
     TaskState,
     Waiting,
@@ -30,6 +31,7 @@ from locks.ownership import (
     worker,
 )
 from locks.ownership.turns import BATCH, QUICK, SLICE
+from locks.runtime import port
 from locks.runtime.waiter import Waiter
 from tests.api.clients import Run
 from tests.api.played import Played
@@ -211,6 +213,23 @@ def test_options_that_make_no_sense_are_refused(options: dict[str, Any], text: s
         backlog_of([], **options)
 
 
+def test_a_task_that_was_set_aside_says_where() -> None:
+    """Its group, the error and the attempts; of equal tasks one that waits comes first."""
+    backlog = backlog_of([(0, "poison"), (1, "a")], on_failure="set aside", more=True)
+
+    def handle(task: tuple[int, str], token: int) -> None:
+        if task[1] == "poison":
+            raise Poison
+        backlog.add((0, "poison"))
+        mine.stop()
+
+    mine = Played(2, group_for=group_for)
+    mine.run(backlog, handle)
+    assert isinstance(backlog.set_aside[0], SetAside)
+    assert backlog.state((0, "poison")) == Waiting(0, 0, None)
+    assert len(backlog) == 1
+
+
 # --- What a backlog says of one task: it waits, is at hand, or is done, and where. ---
 
 
@@ -336,7 +355,7 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """The clock of all runs."""
     clock = Clock()
-    monkeypatch.setattr(time, "perf_counter", clock)
+    monkeypatch.setattr(port, "monotonic", clock)
     return clock
 
 

@@ -449,7 +449,7 @@ def test_hash_seeds_change_nothing() -> None:
 
 def _outcomes(hash_seed: str) -> str:
     program = """if True:
-        from tests.api.test_testing_failures import PLANTED, failure_of_planted_of_planted
+        from tests.api.test_testing_failures import PLANTED, failure_of_planted
         for each in PLANTED:
             for seed in range(10):
                 end, run = failure_of_planted(each, seed=seed)

@@ -11,18 +11,17 @@ addresses.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import itertools
 import json
 import os
-import selectors
 import signal
 import socket
 import sys
 import tempfile
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent import futures
 from pathlib import Path
@@ -257,26 +256,18 @@ class Proxy:
 
     def __init__(self, target: Address | None = None) -> None:
         self.target = target
-        self._selector = selectors.DefaultSelector()
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self._listener.setblocking(False)
-        self.address: Address = self._listener.getsockname()
-        self._pairs: dict[socket.socket, socket.socket] = {}
-        self._held: dict[socket.socket, bytearray] = {}  # what is to be sent to each
-        self._late: dict[
-            socket.socket, deque[tuple[float, bytes]]
-        ] = {}  # and what will be, and when
-        self._callers: set[socket.socket] = set()  # those sides that have connected
+        self._passes = {"forth": asyncio.Event(), "back": asyncio.Event()}
         self._delay = 0.0
-        self._ended: set[socket.socket] = set()  # closed by their side while nothing is passed on
-        self._state = "pass"
-        self._orders: list[Callable[[], None] | None] = []
-        self._done = threading.Event()
-        self._wake, self._woken = socket.socketpair()
-        self._selector.register(self._woken, selectors.EVENT_READ)
-        self._selector.register(self._listener, selectors.EVENT_READ)
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
+        self._refuses = False
+        self._pairs: dict[tuple[asyncio.StreamWriter, ...], list[asyncio.Task[None]]] = {}
+        listener = socket.create_server(("127.0.0.1", 0))
+        self.address: Address = listener.getsockname()
+        self._loop = asyncio.new_event_loop()
+        threading.Thread(target=self._loop.run_forever, daemon=True).start()
+        self._order(self._set)
+        asyncio.run_coroutine_threadsafe(
+            asyncio.start_server(self._accept, sock=listener), self._loop
+        ).result(LIMIT)
 
     def peer(self, name: str) -> str:
         """How others are told of the node behind it."""
@@ -285,7 +276,7 @@ class Proxy:
     @property
     def connections(self) -> int:
         """How many connections there are."""
-        return len(self._pairs) // 2
+        return len(self._pairs)
 
     def cut(self) -> float:
         """Close all connections and refuse new ones; returns when that was."""
@@ -295,163 +286,102 @@ class Proxy:
 
     def stall(self, direction: Literal["both", "forth", "back"] = "both") -> None:
         """Pass nothing on, or nothing to the target (`forth`), or nothing of it (`back`)."""
-        self._order(lambda: self._set("stall" if direction == "both" else direction))
+        self._order(self._set, direction)
 
     def delay(self, seconds: float) -> None:
         """Pass all on that much later, in each direction."""
-
-        def order() -> None:
-            self._delay = seconds
-
-        self._order(order)
+        self._delay = seconds
 
     def heal(self) -> None:
         """Pass everything on again, and at once."""
-
-        def order() -> None:
-            self._delay = 0.0
-            for sock, late in self._late.items():
-                self._held[sock] += b"".join(data for _, data in late)
-                late.clear()
-            self._set("pass")
-
-        self._order(order)
+        self._delay = 0.0
+        self._order(self._set)
 
     def close(self) -> None:
         """Close everything."""
         self._order(self._cut)
-        self._order(None)
-        self._thread.join(5)
+        self._order(self._loop.stop)
 
-    def _order(self, order: Callable[[], None] | None) -> None:
-        self._done.clear()
-        self._orders.append(order)
-        self._wake.send(b"!")
-        assert self._done.wait(LIMIT), "the proxy does not answer"
+    def _order(self, order: Callable[..., None], *arguments: Any) -> None:
+        done = threading.Event()
 
-    def _set(self, state: str) -> None:
-        self._state = state
-        for sock in list(self._held):
-            if sock in self._held:
-                self._pass_on(sock)
-        for sock in list(self._ended):
-            self._drop(sock)
+        def do() -> None:
+            order(*arguments)
+            done.set()
+
+        self._loop.call_soon_threadsafe(do)
+        assert done.wait(LIMIT), "the proxy does not answer"
+
+    def _set(self, stalled: str = "") -> None:
+        self._refuses = False
+        for direction, passes in self._passes.items():
+            if stalled in (direction, "both"):
+                passes.clear()
+            else:
+                passes.set()
 
     def _cut(self) -> None:
-        self._state = "cut"
-        for sock in list(self._pairs):
-            self._drop(sock)
+        self._refuses = True
+        for pair in list(self._pairs):
+            self._drop(pair)
+            for side in pair:
+                side.transport.abort()
 
-    def _run(self) -> None:
-        while True:
-            for each in list(self._late):
-                if each in self._late:
-                    self._ripen(each)
-            due = [late[0][0] for late in self._late.values() if late]
-            pause = max(0.0, min(due) - time.monotonic()) if due else None
-            for key, events in self._selector.select(pause):
-                sock: Any = key.fileobj
-                if sock is self._woken:
-                    sock.recv(1)
-                    order = self._orders.pop(0)
-                    if order is None:
-                        for each in (self._listener, self._wake, self._woken, self._selector):
-                            each.close()
-                        self._done.set()
-                        return
-                    order()
-                    self._done.set()
-                    break  # what was selected may be closed
-                if sock is self._listener:
-                    self._accept()
-                elif sock in self._pairs:
-                    if events & selectors.EVENT_READ:
-                        self._take(sock)
-                    if events & selectors.EVENT_WRITE and sock in self._pairs:
-                        self._pass_on(sock)
+    def _drop(self, pair: tuple[asyncio.StreamWriter, ...]) -> None:
+        for task in self._pairs.pop(pair, []):
+            task.cancel()
+        for side in pair:
+            side.close()
 
-    def _accept(self) -> None:
-        sock, _ = self._listener.accept()
+    async def _accept(self, reader: asyncio.StreamReader, caller: asyncio.StreamWriter) -> None:
         try:
-            if self._state == "cut" or self.target is None:
+            if self._refuses or self.target is None:
                 raise ConnectionRefusedError
-            other = socket.create_connection(self.target, 2)
-        except OSError:
-            sock.close()
+            answers, target = await asyncio.wait_for(asyncio.open_connection(*self.target), 2)
+        except (OSError, asyncio.TimeoutError):
+            caller.transport.abort()
             return
-        self._callers.add(sock)
-        for here, there in ((sock, other), (other, sock)):
-            here.setblocking(False)
-            here.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._pairs[here] = there
-            self._held[here] = bytearray()
-            self._late[here] = deque()
-            self._selector.register(here, selectors.EVENT_READ)
-
-    def _take(self, sock: socket.socket) -> None:
-        try:
-            data = sock.recv(65536)
-        except BlockingIOError:
+        pair = (caller, target)
+        if self._refuses:  # it was cut meanwhile
+            self._drop(pair)
             return
-        except OSError:
-            data = b""
-        other = self._pairs[sock]
-        if not data:
-            if self._stalls(other):  # nor is it passed on that it is closed
-                self._ended.add(sock)
-                self._selector.unregister(sock)
-            else:
-                self._drop(sock)
-            return
-        if self._delay or self._late[other]:
-            self._late[other].append((time.monotonic() + self._delay, data))
-        else:
-            self._held[other] += data
-            self._pass_on(other)
+        ways = (("forth", reader, target), ("back", answers, caller))
+        tasks = self._pairs[pair] = []
+        for direction, source, goal in ways:
+            late: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
+            tasks.append(self._loop.create_task(self._take(source, late)))
+            tasks.append(self._loop.create_task(self._pass_on(direction, late, goal, pair)))
 
-    def _stalls(self, sock: socket.socket) -> bool:
-        """Whether nothing is passed on to one side."""
-        return self._state == "stall" or self._state == (
-            "back" if sock in self._callers else "forth"
-        )
+    async def _take(
+        self, source: asyncio.StreamReader, late: asyncio.Queue[tuple[float, bytes]]
+    ) -> None:
+        data = b"first"
+        while data:
+            try:
+                data = await source.read(1 << 16)
+            except OSError:
+                data = b""
+            late.put_nowait((time.monotonic() + self._delay, data))
 
-    def _ripen(self, sock: socket.socket) -> None:
-        """Pass on what was delayed for long enough."""
-        late = self._late[sock]
-        if late and late[0][0] <= time.monotonic():
-            while late and late[0][0] <= time.monotonic():
-                self._held[sock] += late.popleft()[1]
-            self._pass_on(sock)
-
-    def _pass_on(self, sock: socket.socket) -> None:
-        """Send what is held back for one side."""
-        held = self._held[sock]
-        try:
-            if held and not self._stalls(sock):
-                del held[: sock.send(held)]
-        except BlockingIOError:
-            pass
-        except OSError:
-            self._drop(sock)
-            return
-        if sock in self._ended:
-            return
-        wanted = selectors.EVENT_READ
-        if held and not self._stalls(sock):
-            wanted |= selectors.EVENT_WRITE
-        self._selector.modify(sock, wanted)
-
-    def _drop(self, sock: socket.socket) -> None:
-        for each in (sock, self._pairs.get(sock)):
-            if each is not None and self._pairs.pop(each, None) is not None:
-                del self._held[each]
-                del self._late[each]
-                self._callers.discard(each)
-                if each in self._ended:
-                    self._ended.remove(each)
-                else:
-                    self._selector.unregister(each)
-                each.close()
+    async def _pass_on(
+        self,
+        direction: str,
+        late: asyncio.Queue[tuple[float, bytes]],
+        goal: asyncio.StreamWriter,
+        pair: tuple[asyncio.StreamWriter, ...],
+    ) -> None:
+        data = b"first"
+        while data:
+            due, data = await late.get()
+            while self._delay and time.monotonic() < due:
+                await asyncio.sleep(min(0.01, due - time.monotonic()))
+            await self._passes[direction].wait()
+            try:
+                goal.write(data)
+                await goal.drain()
+            except OSError:
+                break
+        self._drop(pair)
 
 
 class World:

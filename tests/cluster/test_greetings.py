@@ -133,17 +133,27 @@ def test_each_field_has_a_type_a_range_and_a_size(term: Any) -> None:
 # --- A greeting that is wrong -------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("version", [2**8192 - 3, 2**63])
+def test_a_greeting_of_another_time_is_refused_in_words(nodes: Nodes, version: int) -> None:
+    """Nothing changes, and this node knows why it does not use the other one; so does the other one, by the answer."""
+    a, _ = nodes.meet(A, B)
+    before = (dict(addresses(a)), a.server.machine.version, set(a.alive))
+    odd = peer_of(a)
+    odd.greet(version=version)
+    eventually(lambda: "days; correct them" in a.refusals.get(odd.name, ""))
+    assert (dict(addresses(a)), a.server.machine.version, set(a.alive)) == before
+    assert not odd.is_closed(0.1)
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"version": 2**8192 - 3},
-        {"version": 2**63},
         {"ticktime": 0.0001},
         {"protocol": 7},
         {"known": [("x@127.0.0.1", "127.0.0.1", 70_000)]},
         {"known": [(f"x{n}@127.0.0.1", "127.0.0.1", 9) for n in range(10_000)]},
     ],
-    ids=["huge version", "version", "ticktime", "protocol", "port", "10,000 names"],
+    ids=["ticktime", "protocol", "port", "10,000 names"],
 )
 def test_a_wrong_greeting_ends_the_connection_and_changes_nothing(
     nodes: Nodes, caplog: pytest.LogCaptureFixture, wrong: dict[str, Any]
@@ -167,9 +177,6 @@ def test_a_wrong_greeting_ends_the_connection_and_changes_nothing(
     tx.end_transaction()
 
 
-# --- One who names many -------------------------------------------------------------------------
-
-
 # --- One who wants too much ---------------------------------------------------------------------
 
 
@@ -191,9 +198,6 @@ def test_a_short_ticktime_is_for_one_link(nodes: Nodes, monkeypatch: pytest.Monk
     odd.close()
 
 
-# --- Names of the dead --------------------------------------------------------------------------
-
-
 # --- Who is told what, when ---------------------------------------------------------------------
 
 
@@ -213,6 +217,3 @@ def test_only_what_is_new_is_said(nodes: Nodes) -> None:
     until_members(d, A, B, d.name)
     assert [(news.name, news.age) for news in next(told).known] == [(d.name, 0.0)]
     odd.close()
-
-
-# --- With real processes ------------------------------------------------------------------------

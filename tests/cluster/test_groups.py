@@ -204,6 +204,23 @@ def test_a_monitor_ends_with_its_actor(alone: locks.node.Node) -> None:
     member.stop()
 
 
+def test_a_watcher_that_fails_harms_nobody(
+    alone: locks.node.Node, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A callable that raises is logged, and others are told as ever."""
+
+    def fail(news: Any) -> None:
+        raise ZeroDivisionError("as it must")
+
+    groups.monitor("g", fail)
+    _, told = watch(alone, "g")
+    member = Member.start()
+    groups.join("g", member)
+    eventually(lambda: told == [groups.Joined("g", [member])])
+    assert "as it must" in caplog.text
+    member.stop()
+
+
 # --- Several nodes ------------------------------------------------------------------------------
 
 

@@ -99,16 +99,19 @@ def test_start_waits_until_all_are_found(monkeypatch: pytest.MonkeyPatch) -> Non
     with pytest.raises(locks.errors.OperatingError, match=f"{told}no address of {OTHER}$"):
         default.start(servers=source, cookie=COOKIE)
 
-    def later() -> None:
-        asked = len(source.threads)
-        eventually(lambda: len(source.threads) > asked + 3)
-        source.found = {NAME: ("127.0.0.1", 1), OTHER: ("127.0.0.1", 2)}
+    with World() as world:
+        servers = [world.server(name) for name in (NAME, OTHER)]
 
-    monkeypatch.setattr(default, "CONNECTED_WITHIN", 60)
-    thread = threading.Thread(target=later)
-    thread.start()
-    node = default.start(servers=source, cookie=COOKIE)
-    thread.join()
+        def later() -> None:
+            asked = len(source.threads)
+            eventually(lambda: len(source.threads) > asked + 3)
+            source.found = {server.name: server.address for server in servers}
+
+        monkeypatch.setattr(default, "CONNECTED_WITHIN", LIMIT)
+        thread = threading.Thread(target=later)
+        thread.start()
+        node = default.start(servers=source, cookie=COOKIE)
+        thread.join()
     assert node.servers is not None
     assert node.servers.nodes == (NAME, OTHER)
 
@@ -147,7 +150,8 @@ def test_other_greenlets_run_while_a_locator_is_asked() -> None:
             return super().find()
 
     greenlet = gevent.spawn(tick)
-    default.start(servers=Slow({NAME: ("127.0.0.1", 1)}), cookie=COOKIE)
+    with World() as world:
+        default.start(servers=Slow({NAME: world.server(NAME).address}), cookie=COOKIE)
     greenlet.kill()
 
 

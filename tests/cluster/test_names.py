@@ -243,9 +243,6 @@ def test_the_same_program_connects_anew(nodes: Nodes, monkeypatch: pytest.Monkey
     assert not asked
 
 
-# --- How long a node was silent ---------------------------------------------------------------------
-
-
 # --- Who asks is held up himself ----------------------------------------------------------------
 
 

@@ -11,7 +11,7 @@ import sys
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
 from typing import Any, ClassVar
@@ -194,87 +194,6 @@ def shortened() -> str:
     return text
 
 
-class Site:
-    """What Prometheus scrapes: three lock servers; one of another cluster, which allows one wait for each program; and one with a certificate that expires soon.
-
-    Args:
-        world: What ends them.
-        certify: Makes the certificate.
-    """
-
-    def __init__(self, world: World, certify: Certify) -> None:
-        self.targets: list[str] = []
-        self._certify = certify
-        self.three = Metered(world, NAMES, self.targets)
-        self.other = Narrow(world, ["other@127.0.0.1"], self.targets)
-        tls = certify("soon", "127.0.0.1", days=3)
-        options = ["--tls", *map(str, (tls.certificate, tls.key, tls.ca))]
-        self.dated = Metered(world, ["dated@127.0.0.1"], self.targets, options)
-
-    # Each plants something; at its end it is mended.
-
-    @contextmanager
-    def lock_is_held(self) -> Iterator[None]:
-        """Somebody holds a lock, somebody waits for it, and somebody gives up again and again."""
-        with running(self.three, HOLDER.format(wanted="('a',)"), WAITER, GIVES_UP):
-            yield
-
-    @contextmanager
-    def servers_are_down(self) -> Iterator[None]:
-        """Two of three servers are killed; they are started again."""
-        for server in self.three.processes[1:]:
-            server.kill()
-        yield
-        for index in (1, 2):
-            self.three.start_again(index)
-
-    @contextmanager
-    def client_dies(self) -> Iterator[None]:
-        """A program is killed that holds a lock."""
-        with running(self.three, HOLDER.format(wanted="('b',)")) as (holder,):
-            holder.kill()
-            yield
-
-    @contextmanager
-    def deadlocks(self) -> Iterator[None]:
-        """Two threads lock in opposite orders, as fast as they can."""
-        with running(self.three, DEADLOCKS):
-            yield
-
-    @contextmanager
-    def nobody_leads(self) -> Iterator[None]:
-        """Somebody holds the lock above those of all elections."""
-        with running(self.three, PARENT, CANDIDATE.format(name="orphan", waits=False)) as programs:
-            yield
-            programs[0].kill()
-
-    @contextmanager
-    def two_lead(self) -> Iterator[None]:
-        """A second cluster has an election of the same name."""
-        candidate = CANDIDATE.format(name="twin", waits=True)
-        with running(self.three, candidate), running(self.other, candidate):
-            yield
-
-    @contextmanager
-    def leaders_change(self) -> Iterator[None]:
-        """Three candidates give up what they have just got."""
-        with running(self.three, *[RESTLESS] * 3):
-            yield
-
-    @contextmanager
-    def program_at_limit(self) -> Iterator[None]:
-        """A program waits where it may wait once."""
-        with running(self.other, HOLDER.format(wanted="('a',)"), WAITER):
-            yield
-
-    @contextmanager
-    def certificate_expires(self) -> Iterator[None]:
-        """A server has a certificate for three days; it is renewed, and the server reads it again."""
-        yield
-        self._certify("soon", "127.0.0.1", days=300)
-        self.dated.processes[0].signal(signal.SIGHUP)
-
-
 class Metered(Servers):
     """Lock servers with metrics.
 
@@ -303,47 +222,61 @@ class Narrow(Metered):
     settings: ClassVar = {"LOCKS_LIMITS": "waits=1"}
 
 
-PLANTED: dict[str, tuple[str, ...]] = {
-    "lock_is_held": ("LocksWaitTakesLong", "LocksHeldForLong", "LocksManyTimeouts"),
-    "servers_are_down": ("LocksNoMajority", "LocksServerMissing"),
-    "client_dies": ("LocksLost",),
-    "deadlocks": ("LocksManyDeadlocks",),
-    "nobody_leads": ("LocksNoLeader",),
-    "two_lead": ("LocksTwoLeaders",),
-    "leaders_change": ("LocksLeaderChangesOften",),
-    "program_at_limit": ("LocksProgramAtLimit",),
-    "certificate_expires": ("LocksCertificateExpires",),
-}
+HELD = HOLDER.format(wanted="('a',)")
+TWIN = CANDIDATE.format(name="twin", waits=True)
+# What fires while programs run: at three lock servers, and at one of another cluster.
+PLANTED: list[tuple[tuple[str, ...], list[str], list[str]]] = [
+    (("LocksWaitTakesLong", "LocksHeldForLong", "LocksManyTimeouts"), [HELD, WAITER, GIVES_UP], []),
+    (("LocksManyDeadlocks",), [DEADLOCKS], []),
+    (("LocksNoLeader",), [PARENT, CANDIDATE.format(name="orphan", waits=False)], []),
+    (("LocksTwoLeaders",), [TWIN], [TWIN]),
+    (("LocksLeaderChangesOften",), [RESTLESS] * 3, []),
+    (("LocksProgramAtLimit",), [], [HELD, WAITER]),
+]
+DOWN = ("LocksNoMajority", "LocksServerMissing")
+OTHERS = (*DOWN, "LocksLost", "LocksCertificateExpires")
 
 
 @pytest.mark.explore
-def test_each_alert_fires_and_is_resolved(tmp_path: Path, certify: Certify) -> None:
+def test_each_alert_fires_and_is_resolved(world: World, tmp_path: Path, certify: Certify) -> None:
     """Each alert that is shipped fires in the situation that it is for, and no longer when that is mended."""
     rules = tmp_path / "alerts.yml"
     rules.write_text(shortened())
     named = re.findall(r"- alert: (\w+)", rules.read_text())
-    assert sorted(named) == sorted(each for alerts in PLANTED.values() for each in alerts)
-    with ExitStack() as stack:
-        site = Site(stack.enter_context(World()), certify)
-        server = stack.enter_context(prometheus(tmp_path, rules, site.targets, "1s"))
+    assert sorted(named) == sorted([*OTHERS, *(each for alerts, *_ in PLANTED for each in alerts)])
+    targets: list[str] = []
+    three = Metered(world, NAMES, targets)
+    other = Narrow(world, ["other@127.0.0.1"], targets)
+    tls = certify("soon", "127.0.0.1", days=3)
+    options = ["--tls", *map(str, (tls.certificate, tls.key, tls.ca))]
+    dated = Metered(world, ["dated@127.0.0.1"], targets, options)
+    with prometheus(tmp_path, rules, targets, "1s") as server:
 
         def firing() -> set[str]:
             alerts = server.get("alerts")["alerts"]
             return {each["labels"]["alertname"] for each in alerts if each["state"] == "firing"}
 
-        def until(situation: str, mended: bool) -> None:
-            alerts = {*PLANTED[situation]}
-            try:
-                eventually(
-                    lambda: not firing() & alerts if mended else firing() >= alerts, 3 * LIMIT
-                )
-            except AssertionError:
-                state = "mended" if mended else "planted"
-                raise AssertionError(
-                    f"{situation} is {state}, of {alerts} fire {firing()}"
-                ) from None
+        def fire(*alerts: str) -> None:
+            eventually(lambda: firing() >= {*alerts}, 3 * LIMIT)
 
-        for situation in PLANTED:
-            with getattr(site, situation)():
-                until(situation, mended=False)
-            until(situation, mended=True)
+        def are_resolved(*alerts: str) -> None:
+            eventually(lambda: not firing() & {*alerts}, 3 * LIMIT)
+
+        for alerts, here, there in PLANTED:
+            with running(three, *here), running(other, *there):
+                fire(*alerts)
+            are_resolved(*alerts)
+        with running(three, HELD):
+            pass  # it is killed
+        fire("LocksLost")
+        are_resolved("LocksLost")
+        for down in three.processes[1:]:
+            down.kill()
+        fire(*DOWN)
+        for index in (1, 2):
+            three.start_again(index)
+        are_resolved(*DOWN)
+        fire("LocksCertificateExpires")
+        certify("soon", "127.0.0.1", days=300)
+        dated.processes[0].signal(signal.SIGHUP)
+        are_resolved("LocksCertificateExpires")

@@ -220,8 +220,6 @@ def test_all_servers_are_killed_at_once(servers: Keeping) -> None:
 @pytest.mark.slow
 def test_no_room_in_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that can't write sets no mark: it says so, before work and after it; locks go on; with room again, so does work."""
-    monkeypatch.setattr(shapes, "SET", 0.2)
-    monkeypatch.setattr(shapes, "READ", 0.2)
     own = [f"{NAME}:{free_port()}"]
     locks.start(NAME, cookie=COOKIE, servers=own, state=tmp_path / "a.state")
     try:
@@ -234,15 +232,22 @@ def test_no_room_in_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         (most,) = pages.execute("pragma max_page_count").fetchone()
         pages.execute("pragma max_page_count = 1")  # as many as there are
         long = ("x" * 50_000,)
-        with (
-            pytest.raises(
-                locks.errors.NotMarked, match=f"{NAME} can't write its state file: .*full"
-            ),
-            locks.once(long),
-        ):
-            pass
-        with pytest.raises(locks.CannotServe, match="can't write its state file"), locks.once(long):
-            raise AssertionError("it ran")
+        with monkeypatch.context() as in_vain:
+            in_vain.setattr(shapes.MarkAsker.set, "__defaults__", (1.0,))
+            in_vain.setattr(shapes, "SET", 1.0)
+            in_vain.setattr(shapes, "READ", 1.0)
+            with (
+                pytest.raises(
+                    locks.errors.NotMarked, match=f"{NAME} can't write its state file: .*full"
+                ),
+                locks.once(long),
+            ):
+                pass
+            with (
+                pytest.raises(locks.CannotServe, match="can't write its state file"),
+                locks.once(long),
+            ):
+                raise AssertionError("it ran")
         with locks.transaction() as tx:
             tx.write_lock(long)
         pages.execute(f"pragma max_page_count = {most}")

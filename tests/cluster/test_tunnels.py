@@ -242,6 +242,3 @@ def test_who_comes_under_another_name_is_refused(
         said.append(bad.hear())
     assert x.nodes(hidden=True) == []
     eventually(lambda: tunnels(server) == ends(x) == 0)
-
-
-# --- Fork -------------------------------------------------------------------------------------------

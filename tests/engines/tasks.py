@@ -99,18 +99,6 @@ def who() -> list[str]:
     return [each.client for each in locks.queue(LOCK).requests]
 
 
-def take_in_a_child() -> bool:
-    """The same in a process that is forked; return whether that has ended well."""
-    child = os.fork()
-    if not child:
-        try:
-            take()
-            os._exit(0)
-        finally:
-            os._exit(1)
-    return os.waitpid(child, 0)[1] == 0
-
-
 def note(folder: str, name: str, what: object) -> None:
     """Something has happened; in one file for each, a line for each time."""
     with Path(folder, name).open("a") as file:

@@ -6,7 +6,6 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
 
@@ -44,13 +43,6 @@ scheduler.add_listener(has_run, EVENT_JOB_SUBMITTED)
 clock = OneClock(scheduler)
 clock.start()
 """
-
-
-@pytest.fixture
-def machine() -> Iterator[Machine]:
-    """A machine of our own."""
-    with Machine() as made:
-        yield made
 
 
 @pytest.mark.explore

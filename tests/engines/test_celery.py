@@ -21,13 +21,6 @@ from tests.helpers import eventually
 pytest.importorskip("celery", reason="Celery is not installed: pip install pykka-locks[celery]")
 
 
-@pytest.fixture
-def machine() -> Iterator[Machine]:
-    """A machine of our own."""
-    with Machine() as made:
-        yield made
-
-
 @pytest.fixture(autouse=True)
 def no_node() -> Iterator[None]:
     """The node of this process, if a test starts it, is stopped: other tests have one of their own."""

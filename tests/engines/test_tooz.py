@@ -31,13 +31,6 @@ def world() -> Iterator[World]:
         yield made
 
 
-@pytest.fixture
-def machine() -> Iterator[Machine]:
-    """A machine of our own."""
-    with Machine() as made:
-        yield made
-
-
 def on(machine: Machine, *names: str, url: str = "locks+local://") -> list[Coordinator]:
     """Coordinators on a machine."""
     begun = [Coordinator(machine.program, url, name) for name in names]

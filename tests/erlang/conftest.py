@@ -47,7 +47,7 @@ def mapper() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder with the compiled driver, and callback modules for the original's candidates."""
+    """The folder with the compiled driver."""
     return compiled(tmp_path_factory.mktemp("driver"))
 
 

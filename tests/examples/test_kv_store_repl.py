@@ -1,6 +1,6 @@
 """The REPL of the example store, as a process that reads from a pipe.
 
-Its transcripts in `docs/kv_store.md` are what it prints. This writes them anew:
+Its transcripts in `docs/mvcc.md` are what it prints. This writes them anew:
 
     python -m tests.examples.test_kv_store_repl
 """
@@ -17,7 +17,7 @@ import pytest
 from tests.warm import run_program
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "kv_store.md"
+PAGE = ROOT / "docs" / "mvcc.md"
 TRANSCRIPT = re.compile(r"(?<=^```text\n)> .*?(?=^```$)", re.MULTILINE | re.DOTALL)
 
 

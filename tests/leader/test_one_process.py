@@ -1,4 +1,4 @@
-"""Elections over several nodes of one process: policies, outcomes of `elected`, many instances."""
+"""Elections over several nodes of one process: outcomes of `elected`, what is left, what is logged."""
 
 from __future__ import annotations
 
@@ -21,9 +21,6 @@ from tests.cluster.nodes import Nodes
 from tests.helpers import eventually
 from tests.leader.gdict import GDict
 from tests.leader.members import NAMES, Ref, agreed, have, join, part, start_member
-
-# --- Policies -----------------------------------------------------------------------------------
-
 
 # --- Outcomes of `elected` ----------------------------------------------------------------------
 
@@ -139,9 +136,6 @@ def test_a_node_that_is_alone(nodes: Nodes) -> None:
     agreed([member])
     node.stop()
     eventually(lambda: not member.ref.is_alive() or member.info.role != "leader")
-
-
-# --- Links that are lost at the wrong moment ----------------------------------------------------
 
 
 # --- Who leads, seen from outside -----------------------------------------------------------------

@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, get_args, get_type_hints
 
 import pytest
 
 from locks_lab.leader.plan import Grain, PolicyName, draw
-from locks_lab.leader.rules import RULES, MachineRule
 from locks_lab.leader.runs import replay, run_seeds, storm
-from locks_lab.leader.schedule import in_order, run, settle
-from locks_lab.leader.world import ChoiceKind, ElectionPlan
-from locks_leader.core.events import Answer, CallBack, Effect, Event, Incoming, Received
-from locks_leader.core.instance_core import Do, InstanceCore
-from locks_leader.core.machine import TRANSITIONS, Change, Machine
-from locks_leader.core.messages import Message
+from locks_lab.leader.schedule import run
+from locks_lab.leader.world import ChoiceKind
+from locks_leader.core.events import CallBack
 from tests.helpers import EXPLORE, SEED
 
 MORE = 40 if EXPLORE else 1
@@ -116,86 +110,6 @@ def members(union: Any) -> set[str]:
 
 KINDS = members(ChoiceKind)
 CALLBACKS = members(get_type_hints(CallBack)["name"])
-ALL = members(Event) | members(Effect) | members(Message) | CALLBACKS | TRANSITIONS.keys()
-
-
-@contextmanager
-def noting() -> Iterator[set[Any]]:
-    """What happens to instances under the rule `noting`: events, effects, messages, callbacks, changes."""
-    seen: set[Any] = set()
-
-    class Noting(InstanceCore):
-        """Notes what comes in, and what is to be done."""
-
-        def taken(self, event: Incoming) -> list[Effect]:
-            seen.add(type(event).__name__)
-            if isinstance(event, Received):
-                seen.add(type(event.message).__name__)
-            return super().taken(event)
-
-        def answer(self, answer: Answer) -> list[Effect]:
-            seen.add(type(answer).__name__)
-            return super().answer(answer)
-
-        def carry_out(self, effects: list[Effect], do: Do) -> None:
-            def noting(effect: Effect) -> Answer | None:
-                seen.add(type(effect).__name__)
-                if isinstance(effect, CallBack):
-                    seen.add(effect.name)
-                return do(effect)
-
-            super().carry_out(effects, noting)
-
-    class NotingMachine(Machine):
-        """Notes what becomes of its role."""
-
-        def _change(self, change: Change) -> None:
-            seen.add((self.role, change))
-            super()._change(change)
-
-    rule = MachineRule("noting", "notes what happens", NotingMachine, Noting)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(RULES, "noting", rule)
-        yield seen
-
-
-def an_announcement_to_one_who_has_won(rule: str) -> None:
-    """n1.1 announces itself, and loses its agent; n2.1 hears of it when it has won itself."""
-    world = ElectionPlan(instances=((),), rule=rule).world()
-    old = world.start("n1")
-    settle(world)
-    new = world.start("n2")
-    announcement = ("deliver", (old, new))
-    while choices := [c for c in world.choices(free=False) if c != announcement]:
-        world.do(in_order(world, choices))
-    contest = world.instance(old).contest
-    assert contest is not None
-    world.do(("lose", contest.id))
-    while world.instance(new).machine.role != "syncing":
-        world.do(in_order(world, [c for c in world.choices(free=False) if c != announcement]))
-    world.do(announcement)
-    settle(world)
-
-
-@pytest.mark.explore
-def test_all_that_can_happen_to_an_instance_happens() -> None:
-    """Each event, effect, message, callback and transition of the core occurs in some world.
-
-    One transition is rare in random worlds, and has a world of its own.
-    """
-    with noting() as seen:
-        assert run_seeds(range(100), rule="noting") is None
-        an_announcement_to_one_who_has_won("noting")
-    assert seen == ALL
-
-
-def test_what_does_not_happen_is_found() -> None:
-    """On a single node, where users do nothing, much is missing: no loss, no calls, no messages of leaders."""
-    with noting() as seen:
-        settle(ElectionPlan(("n1",), rule="noting").world())
-    missing = {"NodeLost", "CallCancelled", "NotSent", "CastLost", "Resign", "handle_leader_call"}
-    assert ALL - seen > missing
-    assert ("leader", "lost") in ALL - seen
 
 
 def test_a_seed_says_everything() -> None:

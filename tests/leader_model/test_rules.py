@@ -276,7 +276,14 @@ def test_each_wrong_rule_has_a_counter_example() -> None:
         assert rule.about
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
+# Those that need many worlds are slow.
+NEEDS_MANY = {"retrying", "stuck", "impatient"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.slow] * (name in NEEDS_MANY)) for name in EXAMPLES],
+)
 def test_a_wrong_rule_is_caught(name: str) -> None:
     """Its world goes wrong, in the way that is expected."""
     example = EXAMPLES[name]

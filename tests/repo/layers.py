@@ -69,7 +69,12 @@ LIBRARY = [
         (*GROUND, "runtime", "otp bytes"),
         "otp/: connections, processes",
     ),
-    Layer("wire", ("locks.wire*",), (*GROUND, "core", "otp bytes"), "wire/: messages as terms"),
+    Layer(
+        "wire",
+        ("locks.wire*",),
+        (*GROUND, "core", "runtime", "otp bytes"),
+        "wire/: messages as terms",
+    ),
     Layer(
         "original",
         (
@@ -144,7 +149,7 @@ LIBRARY = [
     Layer(
         "web",
         ("locks.web*",),
-        (*GROUND, "core", "face"),
+        (*GROUND, "core", "runtime", "face"),
         "web/: the live page",
     ),
     Layer(

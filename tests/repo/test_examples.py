@@ -50,6 +50,7 @@ def test_example_runs(name: str, outputs: dict[str, str]) -> None:
     output(outputs, name)
 
 
+@pytest.mark.slow
 def test_ingest_applies_each_task_once(outputs: dict[str, str]) -> None:
     """One process is killed and one paused; each task counts once, with few agreements."""
     said = output(outputs, "ingest.py")
@@ -90,6 +91,7 @@ def test_check_can_fail(program: str, tmp_path: Path) -> None:
 # --- The shared dictionary ------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_gdict_survives_its_leader_and_a_split(outputs: dict[str, str]) -> None:
     """Nothing written is lost with the leader; after a split all have what both parts wrote."""
     copies = [json.loads(line) for line in re.findall(r" has ({.*)", output(outputs, "gdict.py"))]
@@ -109,6 +111,7 @@ def test_gdict_survives_its_leader_and_a_split(outputs: dict[str, str]) -> None:
 # --- The pool of workers --------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_workers_have_one_result_for_each_task(outputs: dict[str, str]) -> None:
     """Two leaders are killed at work; each task has its result, and only theirs were done again."""
     said = output(outputs, "workers.py")
@@ -124,6 +127,7 @@ def test_workers_have_one_result_for_each_task(outputs: dict[str, str]) -> None:
 # --- The demo -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_demo_of_an_election_hands_the_state_over() -> None:
     """Three candidates, the leader is killed, and the next one takes over with what it wrote."""
     said = check("-m", "locks_leader", "demo")

@@ -32,7 +32,7 @@ MAY_PRINT = [
     "locks_lab.commands*",
     "locks_lab.leader.__main__",
 ]
-MOST_AT_THE_TOP = 14  # modules directly in `locks/`
+MOST_AT_THE_TOP = 13  # modules directly in `locks/`
 
 
 def violations(module: str, source: str, is_package: bool = False) -> list[str]:

@@ -22,7 +22,8 @@ stack              n frames are left when the call begins
 After each: the exception was seen once, by the caller; `acquire` was run or refused at once, `release` is done
 when the call has returned; the ledger of holders is as the case says (`cases`), the invariants hold
 (`invariants`), all waiting clients get their locks when the holders let go, nothing is left, and a new transaction
-works at once. Nothing is printed, and nothing logged.
+works at once. Nothing is printed, and nothing logged. Before no instruction of the call is there a thin lock that the next
+turn would not inflate.
 
 A trial that hangs must be found, and what it has broken must not spoil the next one: trials run in a forked
 child, until the first that fails; the next child goes on behind it.
@@ -44,6 +45,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from types import FrameType
 from typing import Any, NamedTuple
 
 import gevent
@@ -130,16 +132,38 @@ def _call(act: Callable[[], object]) -> BaseException | None:
     return None
 
 
+class Looking(Tracer):
+    """Looks before each instruction whether there is a thin lock that the next turn would not inflate.
+
+    Attributes:
+        node: The node that has them.
+        unannounced: Where there was one.
+    """
+
+    node: locks.node.Node
+    unannounced: frozenset[str] = frozenset()
+
+    def step(self, frame: FrameType, event: str, arg: Any) -> Any:
+        """An instruction is next."""
+        node = self.node
+        if node.thin.held and not (node.thin.due and node._dispatch.torn):
+            self.unannounced |= {f"{frame.f_code.co_name}:{frame.f_lineno}"}
+        super().step(frame, event, arg)
+        return self.step
+
+
 def _at_instruction(case: Case, stage: Stage, at: int, strike: Callable[[], object]) -> Disturbed:
     interlude = case.interlude
-    tracer = Tracer(
+    tracer = Looking(
         at,
         strike,
         case.begin,
         None if interlude is None else (lambda: interlude(stage)),
     )
+    tracer.node = stage.node
     raised = _call(lambda: trace(tracer, lambda: case.act(stage)))
-    return Disturbed(raised, tracer.struck, tracer.struck is not None, [])
+    problems = [f"a thin lock that is not announced at {each}" for each in tracer.unannounced]
+    return Disturbed(raised, tracer.struck, tracer.struck is not None, problems)
 
 
 def _raising(kind: type[BaseException]) -> Disturb:
@@ -150,7 +174,7 @@ def _raising(kind: type[BaseException]) -> Disturb:
             raise error
 
         done = _at_instruction(case, stage, at, strike)
-        problems = []
+        problems = done.problems
         if done.struck and done.raised is not error:
             problems.append(f"the exception was lost; the caller saw {done.raised!r}")
         return done._replace(problems=problems)
@@ -160,7 +184,7 @@ def _raising(kind: type[BaseException]) -> Disturb:
 
 def _signalled(case: Case, stage: Stage, at: int) -> Disturbed:
     done = _at_instruction(case, stage, at, lambda: signal.raise_signal(signal.SIGINT))
-    problems = []
+    problems = done.problems
     if done.struck and done.raised is None:
         # Where nobody would get it, it is sent once more, a moment later.
         done = done._replace(raised=_call(lambda: time.sleep(LATE)))
@@ -314,7 +338,8 @@ def _undisturbed(case: Case, stage: Stage) -> Disturbed:
 
 def _unexpected(case: Case, done: Disturbed) -> list[str]:
     expected = type(None) if case.expected is None else case.expected
-    return [] if isinstance(done.raised, expected) else [f"the caller saw {done.raised!r}"]
+    wrong = not isinstance(done.raised, expected)
+    return [*done.problems, *([f"the caller saw {done.raised!r}"] if wrong else [])]
 
 
 FAULTS: dict[str, Disturb] = {

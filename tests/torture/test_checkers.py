@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 import threading
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 
 import pytest
 
@@ -15,6 +16,7 @@ from locks_lab.worlds.study import study
 from tests.torture import invariants
 from tests.torture.invariants import broken, broken_when_empty
 from tests.torture.stage import Stage
+from tests.torture.systematic import Looking
 from tests.torture.tracing import Tracer, trace
 from tests.torture.work import Book
 
@@ -173,6 +175,15 @@ def test_a_tracer_strikes_at_each_instruction_once() -> None:
     beyond = Tracer(counter.count, strike)
     trace(beyond, call)
     assert beyond.struck is None
+
+
+def test_a_thin_lock_that_is_not_announced_is_noticed() -> None:
+    """One that the next turn would not inflate."""
+    looking = Looking()
+    thin = SimpleNamespace(held=True, due=False)
+    looking.node = SimpleNamespace(thin=thin)  # type: ignore[assignment]
+    trace(looking, lambda: textwrap.wrap("one two", 5))
+    assert looking.unannounced
 
 
 def test_the_book_notices_two_holders() -> None:

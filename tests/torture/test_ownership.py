@@ -1,6 +1,6 @@
 """Ownership: a task is at hand for as long as its block, at whatever instruction it is disturbed.
 
-`windows` disturbs at random, with real signals and threads; here a tracer strikes at each instruction (`tracing`).
+A tracer strikes at each instruction (`tracing`).
 """
 
 from __future__ import annotations

@@ -16,7 +16,6 @@ from locks.lock_ids import HELD_UP, MOST_UNITS, counted
 from locks.model import (
     AgentId,
     Deadlock,
-    Edge,
     LockId,
     Mode,
     Place,
@@ -119,18 +118,9 @@ def test_messages_to_agents(kind: Any, data: st.DataObject) -> None:
 # What each message is on the wire. The short forms stand for the parts of it.
 ID = ("db", 1)
 WORDS = ", ".join(get_args(Mode))
-OWN = RequestRecord(THERE, 3, ME, CLIENT, ID, "write", "granted", 7, 12, False, 12)
-FOREIGN = RequestRecord(
-    HERE, 4, OTHER, "other", ID, "read", "waiting", Fraction(1, 3), 13, True, 14
-)
-REPORT = Deadlock(ME, ID, THERE, "surrendered", (Edge(FOREIGN, OWN),), "the youngest yields")
 SURRENDER = messages.Surrender(ME, ID, (3, 12), (4, 13))
 THEIR_PID, MY_PID = Pid(OTHER.created, THERE, 0), Pid(ME.created, HERE, 0)
 READ, WRITE = Atom("read"), Atom("write")
-KNOWN = (0, 3, 0, 0, ["db", 1], WRITE, Atom("granted"), 7, 12, False, 12)
-WHOLE = (THERE, 3, MY_PID, CLIENT, *KNOWN[4:])
-OF_OTHER = (HERE, 4, THEIR_PID, "other", ["db", 1], READ, Atom("waiting"), (1, 3), 13, True, 14)
-TOLD_REPORT = (MY_PID, ["db", 1], THERE, Atom("surrendered"), [(OF_OTHER, WHOLE)], REPORT.rule)
 
 
 @given(OWN_RECORDS, st.booleans(), st.booleans(), st.booleans())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -17,6 +16,7 @@ from locks.engines.tooz.groups import Group, GroupIds, Member, groups_of
 from locks.engines.tooz.lock import Lock, ask_servers, in_words_of_tooz
 from locks.facts.gather import lock_servers, own_servers, requests
 from locks.model import AgentId, LockId
+from locks.runtime.clock import monotonic
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVarTuple, Unpack
@@ -158,9 +158,9 @@ class LocksDriver(
 
     def _await(self, group: bytes, is_so: Callable[[Group], bool]) -> None:
         """Wait until releases have taken effect: a question that arrives together with a release is answered before it."""
-        deadline = time.monotonic() + self._timeout
+        deadline = monotonic() + self._timeout
         while not is_so(self._look(group)):
-            if time.monotonic() > deadline:
+            if monotonic() > deadline:
                 raise coordination.OperationTimedOut(
                     f"timed out after {self._timeout:g} s waiting for group {group!r} to change on all lock servers"
                 )

@@ -5,7 +5,6 @@ The refusing function raises the error itself, so that the traceback shows its p
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 
@@ -25,6 +24,7 @@ from locks.node.client.clients import name_of
 from locks.node.client.one_client import OwnAgent
 from locks.node.ports import NodePort
 from locks.runtime.bridge import foreign_loop, is_in_event_loop
+from locks.runtime.clock import monotonic
 from locks.runtime.monitor import Client, Down
 
 __all__ = [
@@ -205,11 +205,11 @@ def _seconds(timeout: float | None) -> str:
 def _holders(agent: OwnAgent, info: LockInfo) -> list[Contender]:
     """The holders of a lock that an agent has waited for, from the first node that answers in time."""
     node = agent.node
-    until = time.monotonic() + ASKED_WITHIN
+    until = monotonic() + ASKED_WITHIN
     for name in sorted(
         info.nodes, key=lambda name: name != node.name
     ):  # its own node answers at once
-        left = until - time.monotonic()
+        left = until - monotonic()
         if name not in node.alive or name in node.silent or name in info.granted or left <= 0:
             continue
         with suppress(LocksError):

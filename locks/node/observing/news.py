@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-import time
 from typing import Any
 
 from locks.core.messages import Lost
 from locks.model import AgentId, Deadlock
 from locks.node.observing.statistics import Counters
 from locks.node.ports import Background, NodePort
+from locks.runtime.clock import monotonic
 from locks.runtime.logs import EVENTS, Sparing, log_event
 from locks.words import FEW_IDS, show, show_all
 
@@ -55,7 +55,7 @@ class News:
     # --- Outside of the turn --------------------------------------------------------------------
 
     def _log_deadlock(self, report: Deadlock) -> None:
-        is_shown = self._deadlocks.admit(time.monotonic())
+        is_shown = self._deadlocks.admit(monotonic())
         if self._deadlocks.seen == MANY_DEADLOCKS:
             log_event(
                 "many_deadlocks",
@@ -88,7 +88,7 @@ class News:
         )
 
     def _log_lost(self, agent: AgentId, client: str, lost: Lost) -> None:
-        if self._losses.admit(time.monotonic()):
+        if self._losses.admit(monotonic()):
             log_event(
                 "lost",
                 "%s: %s (%s) lost %s: %s",

@@ -10,7 +10,6 @@ effect.
 
 from __future__ import annotations
 
-import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from math import inf
@@ -19,6 +18,7 @@ from locks.core.server.tree import Entry
 from locks.core.statistics import BOUNDS, Durations, TimesStatistics
 from locks.lock_ids import shown
 from locks.node.observing.elections import is_contest
+from locks.runtime.clock import monotonic
 from locks.words import HELD_UP, LockId
 
 __all__ = ["MOST_NAMES", "OTHERS", "Histogram", "OnLong", "Times", "first_name"]
@@ -105,7 +105,7 @@ class Times:
         *("long", "look_by", "on_long", "on_wait"),
     )
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self.clock = clock
         self.asked: dict[int, float] = {}
         self.got: dict[int, float] = {}

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Container, Iterable
 from math import inf
 
 from locks.node.client.refusals import check_may_wait
 from locks.node.ports import NodePort, Servers
+from locks.runtime.clock import monotonic
 from locks.runtime.waiter import Waiter
 
 __all__ = ["Arrivals"]
@@ -51,9 +51,9 @@ class Arrivals:
     def await_all(self, names: Iterable[str], timeout: float | None) -> bool:
         """Wait for nodes' lock servers, outside of the turn; return whether all were up at some time."""
         check_may_wait()
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = None if timeout is None else monotonic() + timeout
         for name in names:
-            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            left = None if deadline is None else max(0.0, deadline - monotonic())
             if name != self._node.name and not self.await_node(name, left, server=True):
                 return False
         return True
@@ -70,15 +70,15 @@ class Arrivals:
             grace: Seconds to wait for the remaining ones when enough can be asked.
         """
         nodes = servers.nodes
-        deadline = time.monotonic() + timeout
+        deadline = monotonic() + timeout
         most = servers._replace(require="majority").enough
         while True:
             there = self._node.alive.intersection(nodes)
             away = [name for name in nodes if name not in there]
             if len(there) >= most:
-                deadline, grace = min(deadline, time.monotonic() + grace), inf
+                deadline, grace = min(deadline, monotonic() + grace), inf
             unknown = away if found else self._node.turn.ask(self._not_tried, away)
-            left = deadline - time.monotonic()
+            left = deadline - monotonic()
             if len(there) >= servers.enough or not unknown or left <= 0:
                 return
             self.await_node(unknown[0], min(left, MOMENT), server=True)

@@ -49,7 +49,7 @@ from locks.node.observing.news import are_servers, log_node_down, log_node_up
 from locks.node.peers.agreement import SERVERS, Agreements
 from locks.node.peers.arrivals import Arrivals
 from locks.node.peers.greeter import Greeter
-from locks.node.peers.greeting import GREETING
+from locks.node.peers.greeting import GREETING, refusal_in
 from locks.node.peers.guests import Guests
 from locks.node.peers.local_node import LocalNode
 from locks.node.views.reader import ViewReader
@@ -212,6 +212,7 @@ class Cluster:
             on_agreed=self._may_join,
         )
         self._greeters: set[str] = set()  # nodes that have greeted this one
+        self._refused_by: set[str] = set()  # nodes that have refused its greeting
         self._originals: OriginalPeers | None = None
         self.guests = Guests(
             node.server,
@@ -272,6 +273,18 @@ class Cluster:
         elif not answered and answer != "noconnection":
             self.arrivals.came(name, has_server=False)
             self.greet_again(link)
+        elif (why := refusal_in(answer)) is not None:
+            self.node.refusals[name] = why
+            self.node.notices.warn(
+                "refused", name, "%s does not serve %s: %s", name, self.node.name, why
+            )
+            self._refused_by.add(name)
+            self.left(name)
+            self.greet_again(link)
+        elif answered and name in self._refused_by:
+            self._refused_by.discard(name)
+            self.node.refusals.pop(name, None)
+            self._may_join(name)
 
     def greet_again(self, link: Link) -> None:
         """Greet a lock server that is not there, in a while."""
@@ -293,6 +306,7 @@ class Cluster:
     def _may_join(self, name: str) -> None:
         """Make a node a member when it has greeted this one and agrees on the servers."""
         ready = name in self._greeters and self.agreements.may_ask(name)
+        ready = ready and name not in self._refused_by
         if ready and name not in self.members:
             self.joined(name)
 
@@ -355,6 +369,7 @@ class Cluster:
             self.node.tell_agents(AgentMachine.peer_down, name, in_touch=True)
         self.agreements.lost(name)
         self._greeters.discard(name)
+        self._refused_by.discard(name)
         self.left(name)
         if self._originals is not None:
             self._originals.disconnected(name)

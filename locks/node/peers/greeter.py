@@ -8,27 +8,27 @@ informed later: only one greeting is on its way at a time.
 
 A client node (`mesh=False`) dials only nodes that its program names, so no nodes are named to it.
 
-A wrong greeting changes nothing, and ends the connection.
+A wrong greeting changes nothing, and ends the connection; one of a node whose clock differs is refused in words, so that its users know.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from locks.errors import InvalidOption
-from locks.node.peers.greeting import Greeting, pack_greeting, unpack_greeting
+from locks.node.peers.greeting import Greeting, pack_greeting, pack_refusal, unpack_greeting
 from locks.otp.bytes.fields import BadMessage
 from locks.otp.bytes.terms import Atom
 from locks.otp.links.budgets import Limits
 from locks.otp.links.link import Link
 from locks.otp.names.address_book import NAMES, News
 from locks.otp.options import NET_TICKTIME
+from locks.runtime.clock import monotonic
 from locks.runtime.waiter import run_in_hub
 from locks.wire.forms import LOCK_SERVER
-from locks.wire.versions import taken_over
+from locks.wire.versions import ClocksDiffer, taken_over
 
 if TYPE_CHECKING:
     from locks.node.peers.local_node import LocalNode
@@ -86,7 +86,7 @@ class Greeter:
             self._send(link, [])
         elif link.closed is None:
             name = link.peer.name
-            known = self._distribution.book.news_for(time.monotonic(), name)
+            known = self._distribution.book.news_for(monotonic(), name)
             own = self._own_address()
             self._owed[name] = {}
             self._send(link, known if own is None else [*known, own])
@@ -147,10 +147,21 @@ class Greeter:
             return None
         try:
             greeting = unpack_greeting(term)
+        except ClocksDiffer as error:
+            return self._refuse(name, error.days)
         except BadMessage as error:
             raise BadMessage(f"its greeting is invalid: {error}") from None
         self._take(link, greeting)
         return Atom("ok")
+
+    def _refuse(self, name: str, days: float) -> Any:
+        """The clocks differ; both sides say so. The other node greets again, and is taken when the clocks are right."""
+        text = f"its clock and that of {self._node.name} differ by {days:.1f} days; correct them"
+        self._node.refusals[name] = text
+        self._node.notices.warn(
+            "clock", name, "%s does not use %s: %s", self._node.name, name, text
+        )
+        return pack_refusal(f"its clock and that of {name} differ by {days:.1f} days; correct them")
 
     def _take(self, link: Link, greeting: Greeting) -> None:
         name = link.peer.name

@@ -21,18 +21,29 @@ from typing import Any, NamedTuple
 from locks.errors import InvalidOption
 from locks.model import check_node_name
 from locks.otp import distribution
+from locks.otp.admission.strangers import plain
 from locks.otp.bytes.control import brief
 from locks.otp.bytes.fields import BadMessage
 from locks.otp.bytes.terms import Atom
 from locks.otp.links.budgets import Limits
 from locks.otp.names.address_book import NAMES, News
+from locks.ranges import LONGEST_TEXT
 from locks.wire.forms import OURS
 from locks.wire.versions import check_version
 
-__all__ = ["GREETING", "Greeting", "pack_greeting", "to_node_name", "unpack_greeting"]
+__all__ = [
+    "GREETING",
+    "Greeting",
+    "pack_greeting",
+    "pack_refusal",
+    "refusal_in",
+    "to_node_name",
+    "unpack_greeting",
+]
 
 PROTOCOL = 1
 GREETING = Atom("greeting")
+REFUSED = Atom("refused")
 TICKTIMES = (0.1, 86_400.0)  # seconds
 LONGEST_HOST = 255  # characters
 PORTS = range(1, 65536)
@@ -97,6 +108,18 @@ def unpack_greeting(term: Any) -> Greeting:
     if len(known) > NAMES:
         raise BadMessage(f"a greeting has {len(known)} nodes, more than {NAMES}")
     return Greeting(version, ticktime, [_news(entry) for entry in known], _limits(limits))
+
+
+def pack_refusal(why: str) -> tuple[Any, ...]:
+    """The answer to a greeting that was refused, with the reason, for the other node's users."""
+    return (OURS, REFUSED, why[:LONGEST_TEXT])
+
+
+def refusal_in(answer: Any) -> str | None:
+    """Why another node has refused a greeting; `None` if it has not."""
+    if type(answer) is tuple and len(answer) == 3 and answer[:2] == (OURS, REFUSED):
+        return plain(answer[2])[:LONGEST_TEXT] if type(answer[2]) is str else None
+    return None
 
 
 def to_node_name(term: Any) -> str:

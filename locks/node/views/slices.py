@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from locks.otp.links.budgets import Share
 from locks.otp.links.line import Line
+from locks.runtime.clock import monotonic
 from locks.runtime.executor import Executor
 from locks.runtime.waiter import run_in_hub
 
@@ -45,10 +46,10 @@ class Slices:
         pace = self._line.pace
         if not pace.is_ahead(share):
             return
-        until = time.perf_counter() + seconds
+        until = monotonic() + seconds
         begin = time.thread_time()
         try:
-            work(lambda: time.perf_counter() > until)
+            work(lambda: monotonic() > until)
         finally:
             pace.served_elsewhere(share, time.thread_time() - begin)
 

@@ -6,18 +6,18 @@ it everything that it keeps here. The budgets are far above what programs need. 
 have limits that an operator can set (`Limits`); what goes beyond is refused. A node that uses
 much time is not disconnected, but has to wait (`Pace`).
 
-The table of all limits is in `docs/cluster.md`.
+The table of all limits is in `docs/bounds.md`.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from heapq import heappop, heappush
 from typing import Any, Final, NamedTuple
 
 from locks.errors import InvalidOption, OperatingError, nearest
 from locks.lock_ids import shown
+from locks.runtime.clock import monotonic
 
 __all__ = [
     "MOST_CALLS",
@@ -174,7 +174,7 @@ class Pace:
         *("_standing", "elsewhere"),
     )
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
         self.elsewhere = 0.0
         self._shares: dict[str, Share] = {}

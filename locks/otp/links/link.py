@@ -30,6 +30,7 @@ from locks.otp.links.backlog import LARGE, Backlog
 from locks.otp.links.budgets import LONG, SLICE, Pace, Traffic
 from locks.otp.links.line import Line
 from locks.otp.links.tls import Tls
+from locks.runtime.clock import monotonic, wall
 from locks.runtime.waiter import run_in_hub
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ class Link:
     Attributes:
         address: Host and port of its other end.
         relay: The node that relays, if it is a tunnel.
-        since: When it was made, as `time.time()`.
+        since: When it was made, in seconds since 1970.
         closed: Why it was closed; `None` while it is open.
         ticktime: How long the peer may be silent, in seconds.
         wanted: How long this node may be silent, as demanded by the peer.
@@ -136,7 +137,7 @@ class Link:
         self.peer = peer
         self.address = address
         self.relay = relay
-        self.since = time.time()
+        self.since = wall()
         self.closed: str | None = None
         self.ticktime = ticktime
         self.wanted = ticktime
@@ -328,9 +329,9 @@ class Link:
         except OSError as error:
             self._end = f"reading failed: {error}"
         else:
-            begin = time.perf_counter()
+            begin = monotonic()
             self._in_turn(self._look, data)
-            self._pace.served(self._share, min(time.perf_counter() - begin, SLICE))
+            self._pace.served(self._share, min(monotonic() - begin, SLICE))
         self._listen()
 
     def _in_turn(self, take: Callable[[bytes], object], data: bytes) -> None:
@@ -361,8 +362,8 @@ class Link:
         more = self.has_input
         # A query for processor time takes microseconds. For short work, wall-clock time differs
         # little from it.
-        self._clock = time.thread_time if more or took > SLICE else time.perf_counter
-        if clock is time.perf_counter:
+        self._clock = time.thread_time if more or took > SLICE else monotonic
+        if clock is monotonic:
             own = min(own, SLICE)  # other threads may have run
         if self._large_at:
             pace.served(share, own, min(own, begin + took - self._large_at))
@@ -458,8 +459,8 @@ class Link:
     def _look_ahead(self) -> None:
         """Look for urgent frames, for a slice at most."""
         backlog = self._backlog
-        until = time.perf_counter() + SLICE
-        while backlog.look_ahead() and time.perf_counter() < until:
+        until = monotonic() + SLICE
+        while backlog.look_ahead() and monotonic() < until:
             pass
         if backlog.too_long is not None:
             self._end = backlog.too_long
@@ -472,7 +473,7 @@ class Link:
         """Take in frames until the slice is over; the rest waits."""
         self._is_heard()
         backlog = self._backlog
-        now = time.perf_counter()
+        now = monotonic()
         slice_ = self._pace.slice(self._share)
         until = now + slice_ / self._after  # leaves time for the rest of the turn
         at_most = now + slice_
@@ -499,7 +500,7 @@ class Link:
                         self._large_at = self._clock()
                     self._go_on_with = self._on_frame(self, frame)
                     frames += 1
-            now = time.perf_counter()
+            now = monotonic()
         self._frames = frames
         if frames > 1:
             self._taken = self._clock()

@@ -20,11 +20,11 @@ one for all nodes.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from locks.otp.links.link import Link
+from locks.runtime.clock import monotonic
 from locks.runtime.executor import Executor
 from locks.runtime.hub_life import Timer
 from locks.runtime.inline import Turn
@@ -251,7 +251,7 @@ class Silence:
         """Note a request that a node answers at once."""
         link = self._links.get(name)
         if link is not None:
-            now = time.monotonic()
+            now = monotonic()
             self._suspects.asked(name, link.heard, now)
             due = self._due
             if due is None or due > now + PATIENCE or now > due + MISSED:
@@ -283,7 +283,7 @@ class Silence:
     def _look(self) -> float | None:
         """Check which nodes are silent, and report changes; return the seconds until the next check."""
         heard = {name: link.heard for name, link in self._links.items()}
-        now = time.monotonic()
+        now = monotonic()
         found = self._suspects.find_silent(heard, now, self._awaited)
         self._due = None if found.pause is None else now + found.pause
         for name in found.doubted:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import logging
 import random
-import time
 from collections.abc import Callable, Collection
 
 import gevent
@@ -24,6 +23,7 @@ from locks.otp.admission.strangers import NoWay, Settled
 from locks.otp.names.address_book import AddressBook
 from locks.otp.names.epmd import NotRegistered
 from locks.otp.notices import Notices
+from locks.runtime.clock import monotonic
 from locks.runtime.executor import Executor
 from locks.runtime.inline import Turn
 from locks.runtime.waiter import run_in_hub
@@ -113,7 +113,7 @@ class Dialling:
 
     def _look(self) -> float | None:
         """Dial the nodes that are due; return the seconds until the next look. In the turn."""
-        now = time.monotonic()
+        now = monotonic()
         new_round = now >= self._next_round
         room = min(EACH_ROUND, AT_A_TIME - len(self._heard)) if new_round else 0
         asked, heard = self.book.due(now, room)
@@ -124,7 +124,7 @@ class Dialling:
         if heard:
             self._next_round = now + ROUND
         pause = self.book.next_due(now)
-        self._breath = max(BREATH, SHARE * (time.monotonic() - now))
+        self._breath = max(BREATH, SHARE * (monotonic() - now))
         return min(pause or ROUND, LOOK) if self.book.known else None
 
     def _begin(self, name: str, now: float, busy: set[str]) -> None:

@@ -6,7 +6,6 @@ because a lost server may have another address now. The first dial uses the addr
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 
 from gevent.lock import RLock
@@ -18,6 +17,7 @@ from locks.otp.names.port_mapper import PortMapper
 from locks.otp.notices import Notices
 from locks.otp.options import Options
 from locks.runtime.away import call_in_thread
+from locks.runtime.clock import monotonic
 
 __all__ = ["Finder", "Ways"]
 
@@ -53,8 +53,8 @@ class Finder:
             return self._addresses.get(name)
         with self._busy:
             is_here = isinstance(self._addresses.get(name), UnixAddress)
-            if time.monotonic() - self._asked >= (PAUSE_HERE if is_here else PAUSE):
-                self._asked = time.monotonic()
+            if monotonic() - self._asked >= (PAUSE_HERE if is_here else PAUSE):
+                self._asked = monotonic()
                 self._ask()
         return self._addresses.get(name)
 

@@ -24,7 +24,6 @@ Everything here runs in the turn.
 from __future__ import annotations
 
 import random
-import time
 from collections import deque
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
@@ -41,6 +40,7 @@ from locks.otp.tunnel.messages import (
     Open,
     Opened,
 )
+from locks.runtime.clock import monotonic
 
 if TYPE_CHECKING:
     from locks.otp.tunnel.tunnels import Key, Tunnels
@@ -143,7 +143,7 @@ class Channels:
     def want(self, peer: str) -> None:
         """Open a channel to a node, because an agent has a message for it; unless this was begun."""
         if peer not in self._attempts and peer not in self._channels:
-            self._attempts[peer] = _Attempt(time.monotonic())
+            self._attempts[peer] = _Attempt(monotonic())
             self._try(peer)
         self._keep_looking()
 
@@ -151,7 +151,7 @@ class Channels:
         """Try again at once, because another lock server is connected."""
         for peer, attempt in list(self._attempts.items()):
             if peer not in self._channels:
-                attempt.due = time.monotonic()
+                attempt.due = monotonic()
                 self._try(peer)
 
     def connected(self, peer: str) -> None:
@@ -170,7 +170,7 @@ class Channels:
     def _try(self, peer: str) -> None:
         """Open a channel over the next server; after the last one, pause."""
         attempt = self._attempts[peer]
-        now = time.monotonic()
+        now = monotonic()
         if not attempt.untried:
             if attempt.due > now:
                 return
@@ -214,13 +214,13 @@ class Channels:
             self._drop(peer, f"{peer} has opened another one")
             if mine.opened:
                 self._changed(peer, False)
-        channel = self._channels[peer] = _Channel(key, time.monotonic())
+        channel = self._channels[peer] = _Channel(key, monotonic())
         self._peers[key] = peer
         self._open(peer, channel)
 
     def _open(self, peer: str, channel: _Channel) -> None:
         channel.opened = True
-        channel.since = time.monotonic()
+        channel.since = monotonic()
         attempt = self._attempts.get(peer)
         if attempt is not None:
             attempt.untried.clear()
@@ -300,7 +300,7 @@ class Channels:
             self._try(peer)
             return
         attempt = self._attempts.get(peer)
-        if attempt is not None and time.monotonic() - channel.since > PERIOD:
+        if attempt is not None and monotonic() - channel.since > PERIOD:
             del self._attempts[peer]  # it worked, so try again at once
         self._changed(peer, False)
 
@@ -309,7 +309,7 @@ class Channels:
         peer = self._peers.get(channel.key)
         if peer is not None:
             attempt = self._attempts.setdefault(peer, _Attempt(0.0))
-            channel.since = time.monotonic()
+            channel.since = monotonic()
             attempt.due = channel.since + LONGEST
             self._lose(channel, why)
 
@@ -321,7 +321,7 @@ class Channels:
     def _look(self) -> None:
         """From time to time: close channels that are not needed, and try again to open others."""
         self._looking = False
-        now, wanted = time.monotonic(), self._wanted()
+        now, wanted = monotonic(), self._wanted()
         for peer, channel in list(self._channels.items()):
             if peer in wanted:
                 channel.wanted = now

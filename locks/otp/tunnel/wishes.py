@@ -9,9 +9,10 @@ competes again is missing in the view for a short time.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Hashable
 from typing import TYPE_CHECKING
+
+from locks.runtime.clock import monotonic
 
 if TYPE_CHECKING:
     from locks.otp.distribution import Distribution
@@ -48,7 +49,7 @@ class Wishes:
             self._by[wisher] = frozenset(names)
         else:
             self._by.pop(wisher, None)
-        distribution, now = self._distribution, time.monotonic()
+        distribution, now = self._distribution, monotonic()
         wished = frozenset().union(*self._by.values()) - {distribution.name}
         for name in sorted(wished):
             if name not in self._asked and name not in distribution.book.known:
@@ -67,7 +68,7 @@ class Wishes:
 
     def _look(self) -> None:
         """Forget nodes for which there was no wish for a while."""
-        distribution, now = self._distribution, time.monotonic()
+        distribution, now = self._distribution, monotonic()
         for name, since in list(self._asked.items()):
             if since is None or now - since < 0.9 * LINGER:
                 continue
