@@ -22,7 +22,7 @@ def addresses() -> dict[str, Any]:
         readme = re.sub(r'(?<=src=")(?!\w+:)', f"{home}/raw/HEAD/", readme)
         urls = {
             "Source": home,
-            "Documentation": f"{home}/blob/HEAD/docs/pages.md",
+            "Documentation": f"{home}/blob/HEAD/docs/index.md",
             "Changelog": f"{home}/blob/HEAD/CHANGELOG.md",
             "Issues": f"{home}/issues",
             **urls,

@@ -37,12 +37,12 @@ from locks.node.client.objects import (
     checked_pattern,
     surrender_to,
 )
+from locks.node.client.options import check_names
 from locks.node.client.owner import Owner
 from locks.node.client.refusals import not_from_elsewhere
 from locks.node.client.scope import Nodes
 from locks.node.node import Node
 from locks.node.ports import PendingCall
-from locks.node.sendable import check_sendable
 from locks.node.server import Watcher, listener
 from locks.program.default import default_node
 from locks.ranges import LONGEST_NAME
@@ -118,11 +118,7 @@ def begin_transaction(
         LockTimeout: The wait timed out.
         DeadlockAborted: The transaction was aborted (only with `abort_on_deadlock`).
     """
-    for unknown in options.keys() - AgentOptions.__annotations__.keys() if options else ():
-        raise TypeError(
-            f"begin_transaction() got an unexpected keyword argument {unknown!r}; "
-            f"it has timeout, {', '.join(AgentOptions.__annotations__)}"
-        )
+    check_names("begin_transaction", options, AgentOptions, "timeout")
     if timeout is not None:
         check_timeout(timeout)
     wanted = []
@@ -459,8 +455,6 @@ def watch(
 def watch_on(node: Node, lock_id: Sequence[Any], nodes: Nodes | None, who: Watcher) -> None:
     """Watch a lock id through this node."""
     checked = check_lock_id(lock_id)
-    if node.is_clustered:
-        check_sendable(checked)
     named = nodes is not None
     for name in checked_nodes(node, nodes, checked, must_run=named):
         if name == node.name:

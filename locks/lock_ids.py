@@ -1,31 +1,27 @@
-"""Lock ids in canonical form, so that hashing and comparing them runs no code of the program.
+"""Lock ids in canonical form: plain values, the same in every program and on every server.
 
-A lock id is a tuple of key elements. Lock tables look ids up in dictionaries within a turn, and a turn
-must not run code of the program: a `__hash__` or `__eq__` that raised there would leave the table half changed.
-So `check_lock_id` converts each element, before the turn, to one of
+A lock id is a tuple of key elements. Lock tables look ids up in dictionaries within a turn, and a turn must not run code of the program: a `__hash__` or
+`__eq__` that raised there would leave the table half changed. And two values that are equal in one program, but not on a server, would be two locks where
+a program means one. So `check_lock_id` converts each element, before the turn, to one of
 
-* a plain value: `str`, `bytes`, `int`, `float`, `bool`, `None`, of exactly these types, or a tuple of
-  such; an instance of a subclass, or a number of another type, becomes the plain value to which it is
-  equal;
-* an `Atom`, or a value of a type of this project that was registered with `keep_values` or `keep_tuples`;
-* a `Key`, which stands for any other hashable value. Equal values get the same `Key` object, so keys
-  are compared by identity and hashed by a stored number.
+* a plain value: `str`, `bytes`, `int` (64 bits), `float`, `bool` or `None`, of exactly these types, or a tuple of such. An instance of a subclass, or an
+  integer of another type (`__index__`, as numpy's), becomes the plain value to which it is equal;
+* an `Atom`, or a value of a type of this project that was registered with `keep_values` or `keep_tuples`.
+
+A `UUID`, a `date` and a `datetime` stand for their text, and an enum member for its value. All else is refused, whether the program has lock servers or not.
 
 An id may end with a mark that makes it a *counted* id (`counted`): a given number of agents may hold it at
 the same time. A counted id is below the id that it was made from, as a row is below its table.
 
-Ill-behaved values are refused: hashing or comparing them raises, they are not equal to themselves, or their
-hash changes. The size of an id is limited, because the time of each lock table operation depends on it.
+The size of an id is limited, because the time of each lock table operation depends on it.
 """
 
 from __future__ import annotations
 
 import operator
 import sys
-import weakref
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from math import nan
-from numbers import Number
+from math import isfinite
 from reprlib import Repr
 from typing import Any
 
@@ -44,7 +40,6 @@ __all__ = [
     "MOST_ELEMENTS",
     "MOST_UNITS",
     "Atom",
-    "Key",
     "LockId",
     "check_lock_id",
     "counted",
@@ -87,111 +82,6 @@ def shown(value: object) -> str:
     """Format a value for an error, shortened. Never fails, even if the value's `__repr__` does."""
     try:
         return str.__str__(_writer.repr(value))
-    except Exception:
-        return f"<{type(value).__name__}>"
-
-
-# --- Keys ---------------------------------------------------------------------------------------
-
-
-class Key:
-    """A hashable object in a lock id in place of a value that is not plain; `check_lock_id` makes keys.
-
-    Equal values share one key, as long as that key is in use. A key is equal to the values that its own value
-    is equal to, but to no plain value. Its text is that of its value.
-
-    Attributes:
-        value: The value.
-    """
-
-    __slots__ = ("__weakref__", "_hash", "_repr", "_str", "value")
-
-    value: Hashable
-
-    def __new__(cls, value: Hashable) -> Key:
-        """Return the key of a value. Raises the errors of the value's own methods, or `ValueError`."""
-        number = hash(value)
-        if hash(value) != number:
-            raise ValueError("its hash has changed")
-        if not value == value:
-            raise ValueError("it is not equal to itself")
-        key = super().__new__(cls)
-        set_ = object.__setattr__
-        set_(key, "value", value)
-        set_(key, "_hash", number)
-        set_(key, "_str", _text_of(str, value))
-        set_(key, "_repr", _text_of(repr, value))
-        entry = _Entry(key, _forget)
-        entry.number = number
-        while True:
-            # Another thread may insert an equal key while values are compared. From then on a second
-            # look-up finds the same key for everybody.
-            _keys.setdefault(entry, entry)
-            found = _keys.get(entry)
-            known = None if found is None else found()
-            if known is not None:
-                return known
-
-    def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"a key can't be changed: {name}")
-
-    def __delattr__(self, name: str) -> None:
-        raise AttributeError(f"a key can't be changed: {name}")
-
-    def __hash__(self) -> int:
-        return self._hash  # type: ignore[attr-defined, no-any-return]
-
-    def __eq__(self, other: object) -> bool:
-        # Only non-canonical values, so never within a turn, are compared by the value's own method.
-        kind = type(other)
-        if kind is Key or kind in _SIZES or kind in _TUPLES:
-            return self is other
-        return bool(self.value == other)
-
-    def __repr__(self) -> str:
-        return self._repr  # type: ignore[attr-defined, no-any-return]
-
-    def __str__(self) -> str:
-        return self._str  # type: ignore[attr-defined, no-any-return]
-
-    def __copy__(self) -> Key:
-        return self
-
-    def __deepcopy__(self, memo: object) -> Key:
-        return self
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Key, (self.value,)
-
-
-class _Entry(weakref.ref[Key]):
-    """An entry of the table of keys; two are equal if the values of their keys are."""
-
-    __slots__ = ("number",)
-
-    number: int
-
-    def __hash__(self) -> int:
-        return self.number
-
-    def __eq__(self, other: object) -> bool:
-        if self is other or not isinstance(other, _Entry):
-            return self is other
-        mine, others = self(), other()
-        return mine is not None and others is not None and bool(mine.value == others.value)
-
-
-_keys: dict[_Entry, _Entry] = {}
-
-
-def _forget(entry: weakref.ref[Key]) -> None:
-    _keys.pop(entry, None)  # type: ignore[call-overload]
-
-
-def _text_of(write: Callable[[object], str], value: object) -> str:
-    """Compute the text of a value early: errors are written within turns, where its own method must not run."""
-    try:
-        return str.__str__(write(value))
     except Exception:
         return f"<{type(value).__name__}>"
 
@@ -269,15 +159,11 @@ def _nothing(_: object) -> int:
     return 0
 
 
-def _bytes_of_int(number: int) -> int:
-    return number.bit_length() >> 6 << 3
-
-
 # Size of values by type, besides one word for each.
 _SIZES: dict[type, Callable[[Any], int]] = {
     str: len,
     bytes: len,
-    int: _bytes_of_int,
+    int: _nothing,
     float: _nothing,
     bool: _nothing,
     type(None): _nothing,
@@ -323,16 +209,16 @@ def check_lock_id(value: Any) -> LockId:
     """Check a lock id and return it in canonical form. Don't call it within a turn: code of the program may run.
 
     Args:
-        value: A non-empty tuple or list of hashable key elements, e.g. `("db", "users", 17)`.
+        value: A non-empty tuple or list of key elements, e.g. `("db", "users", 17)`.
 
     Raises:
-        InvalidLockId: It is not such a tuple or list, it has an ill-behaved element, or it is too large.
+        InvalidLockId: It is not such a tuple or list, an element of it is none of the types above, or it is too large.
     """
     if type(value) is tuple:  # most ids consist of short texts and integers, and are done here
         for element in value:
             kind = type(element)
             if kind is str:
-                if len(element) > _SHORT:
+                if len(element) > _SHORT or not element.isascii():
                     break
             elif kind is int:
                 if not _LEAST < element < _MOST:
@@ -446,8 +332,9 @@ def _canonical(value: Any, elements: Iterator[Any]) -> LockId:
                 if isinstance(element, tuple) and _is_as(tuple, kind):
                     kind = tuple
                 else:
-                    element = _plain_or_key(value, element)
-                    measure = _SIZES.get(type(element), _nothing)
+                    element = _plain(value, element)
+                    kind = type(element)
+                    measure = _SIZES.get(kind)
             if measure is None:
                 if len(around) + 1 >= DEEPEST:
                     raise _refused(
@@ -456,8 +343,20 @@ def _canonical(value: Any, elements: Iterator[Any]) -> LockId:
                 around.append((make, elements, done))
                 make, elements, done = _TUPLES[kind], tuple.__iter__(element), []
                 break
-            if kind is float and element != element:
-                raise _refused(value, "has an element that is not equal to itself", "don't use NaN")
+            if kind is float and not isfinite(element):
+                raise _refused(value, f"has the element {element}", "use finite numbers")
+            if kind is int and not _LEAST <= element < _MOST:
+                raise _refused(
+                    value,
+                    "has an integer of more than 64 bits",
+                    "use its text, or a shorter number",
+                )
+            if kind is str and not _is_text(element):
+                raise _refused(
+                    value,
+                    "has a text with surrogates",
+                    "decode it in another way, or use its bytes",
+                )
             size += measure(element)
             if size > LARGEST:
                 raise _refused(value, f"takes more than {LARGEST:,} bytes", "use a shorter id")
@@ -483,60 +382,84 @@ def _is_as(base: type, kind: type) -> bool:
     return kind.__hash__ is base.__hash__ and kind.__eq__ is base.__eq__
 
 
-def _plain_or_key(value: Any, element: Any) -> Any:
-    """Convert an element that is not plain to a plain value or a key."""
-    kind = type(element)
-    if kind is Key:
-        return element
+def _is_text(element: str) -> bool:
+    """Whether text can be sent: a lone surrogate, as of a file's name that is no UTF-8, can't."""
+    if element.isascii():
+        return True
     try:
-        plain = _plain(element, kind)
-        return Key(element) if plain is None else plain
-    except TypeError as error:
-        if kind.__hash__ is None or "unhashable" in str(error):
-            raise InvalidLockId(
-                f"lock id {shown(value)} has an element that can't be a dictionary key ({error}); "
-                "use strings, numbers or tuples",
-                lock_id=shown(value),
-            ) from None
-        raise _ill_behaved(value, element, error) from error
-    except Exception as error:
-        raise _ill_behaved(value, element, error) from error
+        element.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
-def _ill_behaved(value: Any, element: Any, error: Exception) -> InvalidLockId:
-    return InvalidLockId(
-        f"lock id {shown(value)} has an element that can't be a key, {shown(element)}: hashing or "
-        f"comparing it fails ({shown(error)}); use strings, numbers or tuples",
-        lock_id=shown(value),
-    )
+def _plain(value: Any, element: Any) -> Any:
+    """The plain value for an element of another type, which may be a tuple.
+
+    Raises:
+        InvalidLockId: There is none.
+    """
+    kind = type(element)
+    try:
+        plain = _stands_for(element, kind)
+        if plain is _NOTHING:
+            plain = _equal_value(element, kind)
+    except Exception:  # a method of the program's class has failed
+        plain = _NOTHING
+    if plain is _NOTHING:
+        raise _refused(
+            value,
+            f"has an element of the type {kind.__name__}, {shown(element)}",
+            "use str, int, float, bool, None, bytes, a UUID, date, datetime or enum member, or a tuple of these",
+        )
+    return plain
 
 
-def _plain(element: Any, kind: type) -> Any:
-    """The plain value that is equal to an element; `None` if none is found."""
+_NOTHING = object()
+
+
+def _stands_for(element: Any, kind: type) -> Any:
+    """The text of a UUID, date or datetime, the value of an enum member; `_NOTHING` for others."""
+    for name, base, stands_for in _STAND_FOR:
+        module: Any = sys.modules.get(name)  # if it is not loaded, there is no value of it
+        if module is not None and issubclass(kind, getattr(module, base)):
+            return stands_for(module, element)
+    return _NOTHING
+
+
+def _value_of_member(module: Any, member: Any) -> Any:
+    """The value of an enum member, in canonical form."""
+    (plain,) = _canonical((member.value,), iter((member.value,)))
+    return plain
+
+
+def _text_of_time(module: Any, time: Any) -> str:
+    """The text of a datetime; that of equal times in different zones is the same."""
+    kind = module.datetime
+    if kind.utcoffset(time) is not None:
+        time = kind.astimezone(time, module.timezone.utc)
+    return str(kind.isoformat(time))
+
+
+# A datetime is a date, too, and an enum member may be anything else as well. Methods of subclasses are not called.
+_STAND_FOR: tuple[tuple[str, str, Callable[[Any, Any], Any]], ...] = (
+    ("enum", "Enum", _value_of_member),
+    ("datetime", "datetime", _text_of_time),
+    ("datetime", "date", lambda module, element: str(module.date.isoformat(element))),
+    ("uuid", "UUID", lambda module, element: str(module.UUID.__str__(element))),
+)
+
+
+def _equal_value(element: Any, kind: type) -> Any:
+    """The plain value that is equal to an instance of a subclass, or to an integer of another type; `_NOTHING` if none is."""
     for base, make in _BASES:
         if isinstance(element, base):
             plain = make(element)
-            return plain if _is_as(base, kind) or _are_equal(plain, element) else None
+            return plain if _is_as(base, kind) or _are_equal(plain, element) else _NOTHING
     if hasattr(kind, "__index__"):
         plain = operator.index(element)
-        return plain if _are_equal(plain, element) else None
-    return _plain_number(element) if isinstance(element, Number) else None
-
-
-def _plain_number(number: Any) -> int | float | None:
-    """The integer or float that is equal to a number of another type; `None` if there is none."""
-    try:
-        if hasattr(kind := type(number), "__float__"):
-            near = float(number)
-        else:
-            near = float(number.real) if number.imag == 0 else nan
-        # The second condition converts a `Fraction` of Python 3.10 to an integer.
-        old = sys.version_info < (3, 11) and hasattr(kind, "__trunc__")
-        whole = near.is_integer() and (hasattr(kind, "__int__") or old)
-        exact = int(number) if whole else near
-    except (TypeError, ValueError, OverflowError):
-        return None
-    return next((plain for plain in (exact, near) if _are_equal(plain, number)), None)
+        return plain if _are_equal(plain, element) else _NOTHING
+    return _NOTHING
 
 
 # The plain value of an instance of a subclass, without calling methods of the subclass.

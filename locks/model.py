@@ -11,7 +11,6 @@ import sys
 from typing import Any, Final, get_args
 
 from locks.errors import InvalidOption
-from locks.lock_ids import Key as Key
 from locks.lock_ids import check_lock_id as check_lock_id
 from locks.lock_ids import shown
 from locks.words import EXCLUDED_BY as EXCLUDED_BY

@@ -19,7 +19,6 @@ from locks.core.messages import AgentEffect, AgentMessage, ServerEffect, ServerM
 from locks.errors import InvalidOption
 from locks.model import AgentId, LockId, LockResult, Mode, RequestRecord, Require, View, show
 from locks.node.observing.statistics import Counters
-from locks.node.sendable import check_sendable
 from locks.runtime.inline import Turn
 from locks.runtime.monitor import Client, Ending
 from locks.runtime.waiter import Waiter
@@ -187,16 +186,12 @@ class Servers(NamedTuple):
         return Scope(nodes, self.require)
 
     def around(self, lock_id: LockId) -> tuple[str, ...]:
-        """The servers that have an id, or ids that are related to it.
-
-        Raises:
-            InvalidLockId: It can't be sent to the servers.
-        """
+        """The servers that have an id, or ids that are related to it."""
         if not self.copies:
             return self.nodes
         from locks.core.placement import key_of  # most programs need none of it
 
-        key = key_of(check_sendable(lock_id))
+        key = key_of(lock_id)
         return _placed(key, self.nodes, self.copies) if key else self.nodes
 
 

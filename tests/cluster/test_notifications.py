@@ -83,7 +83,7 @@ def test_each_kind_is_told(nodes: Nodes) -> None:
 def test_the_list_is_complete() -> None:
     """On the page, and here."""
     kinds = get_args(get_type_hints(locks.values.Notification)["kind"])
-    page = (Path(__file__).parents[2] / "docs" / "notifications.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "actors.md").read_text()
     table = page[page.index("| `kind` | What happened |") :].split("\n\n")[0]
     rows = re.findall(r"^\| `(\w+)` \| .+ \| .+ \| `.+` \|$", table, re.M)
     assert len(rows) == table.count("\n") - 1

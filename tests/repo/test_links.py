@@ -83,13 +83,13 @@ def test_each_page_is_in_the_navigation() -> None:
 
 
 def test_each_page_is_in_the_list_of_pages() -> None:
-    """`docs/pages.md` leads to each page beside it."""
+    """`docs/index.md` leads to each page beside it."""
     listed = {
         link.partition("#")[0]
-        for link in links((ROOT / "docs" / "pages.md").read_text(encoding="utf-8"))
+        for link in links((ROOT / "docs" / "index.md").read_text(encoding="utf-8"))
     }
     pages = {page.name for page in (ROOT / "docs").glob("*.md")}
-    assert sorted(pages - listed - {"index.md", "pages.md"}) == []
+    assert sorted(pages - listed - {"index.md"}) == []
 
 
 def test_the_index_has_each_decision() -> None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import copy
 import enum
-import gc
 import pickle
-import threading
-from collections import namedtuple
+from collections import UserString, namedtuple
+from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -17,38 +15,36 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from locks import lock_ids
 from locks.core.server.table import LockTable
 from locks.errors import InvalidLockId
-from locks.lock_ids import DEEPEST, LARGEST, MOST_ELEMENTS, Key, check_lock_id
+from locks.lock_ids import DEEPEST, LARGEST, MOST_ELEMENTS, check_lock_id
+from locks.otp.bytes.etf import encode
+from locks.otp.bytes.etf_decode import decode
 from locks.otp.bytes.terms import Atom, ImproperList, Pid, Reference, Term
 from locks.words import show
 from tests.lockstep import agent
 
 PLAIN = st.one_of(
-    st.text(), st.binary(), st.integers(), st.floats(allow_nan=False), st.booleans(), st.none()
+    st.text(),
+    st.binary(),
+    st.integers(-(1 << 63), (1 << 63) - 1),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.booleans(),
+    st.none(),
 )
 
 
 class Named:
-    """A key of a program: equal to what has the same name. It counts how often it is asked."""
-
-    asked = 0
+    """A value of a program that could be a key of a dictionary."""
 
     def __init__(self, name: str) -> None:
         self.name = name
 
     def __hash__(self) -> int:
-        Named.asked += 1
         return hash(self.name)
 
     def __eq__(self, other: object) -> bool:
-        Named.asked += 1
         return self.name == other.name if isinstance(other, Named) else NotImplemented
-
-    def __str__(self) -> str:
-        Named.asked += 1
-        return f"the one named {self.name}"
 
 
 class Text(str):
@@ -85,6 +81,24 @@ class Colour(enum.IntEnum):
     RED = 1
 
 
+class Words(str, enum.Enum):
+    HELLO = "hello"
+
+
+class Plain(enum.Enum):
+    NAMED = "named"
+    NONE = None
+    PAIR = ("a", 1)
+    DAY = date(2026, 11, 28)
+
+
+class Other(enum.Enum):
+    MEMBER = frozenset((1,))
+
+
+BERLIN = timezone(timedelta(hours=1))
+
+
 Point = namedtuple("Point", "x y")
 
 
@@ -106,10 +120,6 @@ def test_plain_values_stay_as_they_are(lock_id: Any) -> None:
         (Loud("a"), "a"),
         (Index(5), 5),
         (Colour.RED, 1),
-        (Decimal(3), 3),
-        (Decimal("0.5"), 0.5),
-        (Fraction(6, 2), 3),
-        (2 + 0j, 2.0),
         (Point(1, Text("y")), (1, "y")),
     ],
 )
@@ -121,12 +131,38 @@ def test_what_is_equal_to_a_plain_value_becomes_that_value(element: Any, plain: 
         assert [type(part) for part in found] == [type(part) for part in plain]
 
 
-@pytest.mark.parametrize("element", [Decimal("0.1"), Decimal("1e999999999"), 1j, frozenset((1,))])
-def test_what_is_equal_to_no_plain_value_is_a_key(element: Any) -> None:
-    """Also a number that no float or integer of a bearable size is equal to."""
-    (found,) = check_lock_id((element,))
-    assert type(found) is Key
-    assert found == element
+@pytest.mark.parametrize(
+    ("element", "plain"),
+    [
+        (UUID(int=7), "00000000-0000-0000-0000-000000000007"),
+        (date(2026, 11, 28), "2026-11-28"),
+        (datetime(2026, 11, 28, 9, 30), "2026-11-28T09:30:00"),
+        (datetime(2026, 11, 28, 9, 30, tzinfo=BERLIN), "2026-11-28T08:30:00+00:00"),
+        (Plain.NAMED, "named"),
+        (Plain.NONE, None),
+        (Plain.PAIR, ("a", 1)),
+        (Words.HELLO, "hello"),
+        (Plain.DAY, "2026-11-28"),
+    ],
+)
+def test_what_stands_for_a_plain_value(element: Any, plain: Any) -> None:
+    """A UUID, date or datetime for its text, an enum member for its value: the same in every program and on every server."""
+    for given_id in ((element,), ("a", (element,))):
+        checked: Any = check_lock_id(given_id)
+        found = checked[0] if len(checked) == 1 else checked[1][0]
+        assert (found, type(found)) == (plain, type(plain))
+
+
+def test_equal_times_in_different_zones_are_one_lock() -> None:
+    """Whoever names a time in its own zone means the same."""
+    time = datetime(2026, 11, 28, 9, 30, tzinfo=BERLIN)
+    assert check_lock_id((time,)) == check_lock_id((time.astimezone(timezone.utc),))
+
+
+@given(st.lists(PLAIN | st.tuples(PLAIN, st.tuples(PLAIN)), min_size=1, max_size=5).map(tuple))
+def test_what_is_accepted_can_be_sent(lock_id: Any) -> None:
+    """So an id that works in one program works with servers, too."""
+    assert decode(encode(list(check_lock_id(lock_id)))) == list(lock_id)
 
 
 @pytest.mark.parametrize(
@@ -148,84 +184,10 @@ def test_what_erlang_has_in_lock_ids_stays_what_it_is(element: Any) -> None:
 def test_1_and_true_and_1_0_are_one_lock() -> None:
     """By Python's equality: two locks where a program means one would be the quiet fault."""
     table = LockTable()
-    for number, element in enumerate((1, True, 1.0, Decimal(1), Index(1), Colour.RED)):
+    for number, element in enumerate((1, True, 1.0, Index(1), Colour.RED)):
         entry = table.request(agent(number), "c", check_lock_id((element,)), "write")[0]
         assert entry.granted is (number == 0)
     assert table.ids() == [(1,)]
-
-
-# --- Keys ---------------------------------------------------------------------------------------
-
-
-def test_equal_values_have_the_very_same_key() -> None:
-    """For as long as it is used anywhere; so ids with them are equal, and found."""
-    one, other, third = (check_lock_id(("a", Named(name))) for name in ("x", "x", "y"))
-    assert one[1] is other[1]
-    assert one[1] is not third[1]
-    assert check_lock_id(one)[1] is one[1]
-    assert {one: 1}[other] == 1
-
-
-def test_a_canonical_id_asks_its_values_nothing() -> None:
-    """Hashed, compared, written, looked up in a lock table: all without a method of the program."""
-    ids = [check_lock_id(("a", Named(name), ("n", Named(name)))) for name in ("x", "y", "x")]
-    table = LockTable()
-    before = Named.asked
-    for number, lock_id in enumerate(ids):
-        table.request(agent(number), "c", lock_id, "write")
-        assert "the one named" in str(lock_id[1])
-        assert f"{lock_id!r}"
-        assert lock_id == tuple(lock_id)
-        assert lock_id != ("a", "x", ("n", "x"))
-    for number in range(3):
-        table.remove(agent(number))
-    assert Named.asked == before
-
-
-def test_keys_can_be_copied_and_pickled_and_not_changed() -> None:
-    """They are values."""
-    (key,) = check_lock_id((UUID(int=7),))
-    assert copy.copy(key) is key
-    assert copy.deepcopy(key) is key
-    assert pickle.loads(pickle.dumps(key)) is key
-    with pytest.raises(AttributeError):
-        key.value = 1  # type: ignore[attr-defined]
-    with pytest.raises(AttributeError):
-        del key.value  # type: ignore[attr-defined]
-
-
-@pytest.mark.slow
-def test_keys_leave_nothing_behind() -> None:
-    """The table of keys has those that are in use."""
-    gc.collect()
-    before = len(lock_ids._keys)
-    kept = [check_lock_id((UUID(int=number),)) for number in range(1000)]
-    for number in range(5000):
-        check_lock_id((UUID(int=number),))
-    assert len(lock_ids._keys) == before + 1000
-    del kept
-    gc.collect()
-    assert len(lock_ids._keys) == before
-
-
-def test_threads_that_ask_at_once_get_the_same_key() -> None:
-    """The comparison of values is Python code, and other threads run within it."""
-    rounds, number = 50, 4
-    barrier = threading.Barrier(number)
-    found: list[list[Any]] = [[] for _ in range(number)]
-
-    def ask(place: int) -> None:
-        for each in range(rounds):
-            barrier.wait(60)
-            found[place].append(check_lock_id((Named(f"of round {each}"),))[0])
-
-    threads = [threading.Thread(target=ask, args=(place,)) for place in range(number)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    for keys in zip(*found, strict=True):
-        assert len({id(key) for key in keys}) == 1
 
 
 # --- What is refused ----------------------------------------------------------------------------
@@ -293,7 +255,18 @@ class Unprintable(FailingHash):
         NoAnswer(),
         Unprintable(),
         float("nan"),
-        Decimal("nan"),
+        float("inf"),
+        Named("x"),
+        Decimal(3),
+        Fraction(6, 2),
+        2 + 0j,
+        frozenset((1,)),
+        UserString("x"),
+        memoryview(b"x"),
+        Other.MEMBER,
+        1 << 63,
+        -(1 << 63) - 1,
+        "caf\udce9",
         (1, (FailingHash(),)),
         (1, float("nan")),
         [1],
@@ -303,13 +276,12 @@ class Unprintable(FailingHash):
     ],
     ids=lambda element: type(element).__name__,
 )
-def test_what_is_not_well_behaved_is_refused(element: Any) -> None:
-    """With an error that can be written and pickled, and nothing is left of it."""
-    before = len(lock_ids._keys)
+def test_what_is_not_plain_is_refused(element: Any) -> None:
+    """With an error that can be written and pickled, and that says what to use."""
     with pytest.raises(InvalidLockId, match="lock id") as caught:
         check_lock_id(("a", element))
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
-    assert len(lock_ids._keys) == before
+    assert " use " in str(caught.value) or "decode" in str(caught.value)
 
 
 def _nested(depth: int) -> Any:
@@ -323,14 +295,13 @@ def _nested(depth: int) -> Any:
     "lock_id",
     [
         tuple(range(MOST_ELEMENTS)),
-        tuple([1 << 70] * MOST_ELEMENTS),
+        tuple([(1 << 63) - 1] * MOST_ELEMENTS),
         _nested(DEEPEST),
         ("x" * (LARGEST - 8),),
         (b"x" * (LARGEST - 8),),
-        (1 << 8 * (LARGEST - 16),),
         tuple(["x" * 248] * MOST_ELEMENTS),
     ],
-    ids=["elements", "large numbers", "depth", "text", "bytes", "integer", "texts"],
+    ids=["elements", "large numbers", "depth", "text", "bytes", "texts"],
 )
 def test_the_greatest_ids_are_good(lock_id: Any) -> None:
     """As many elements, as deep and as large as the documentation says."""
@@ -347,10 +318,9 @@ def test_the_greatest_ids_are_good(lock_id: Any) -> None:
         (("x" * (LARGEST - 7),), "65,536 bytes"),
         (tuple(["x" * 249] * MOST_ELEMENTS), "65,536 bytes"),
         ((b"x" * LARGEST,), "65,536 bytes"),
-        ((1 << 8 * LARGEST,), "65,536 bytes"),
         ((("x" * LARGEST,), "y"), "65,536 bytes"),
     ],
-    ids=["elements", "in all", "depth", "very deep", "text", "texts", "bytes", "integer", "within"],
+    ids=["elements", "in all", "depth", "very deep", "text", "texts", "bytes", "within"],
 )
 def test_what_is_larger_is_refused(lock_id: Any, words: str) -> None:
     """And the error says what is too much."""
@@ -363,10 +333,9 @@ def test_what_is_larger_is_refused(lock_id: Any, words: str) -> None:
     [
         (("a", 1, "für Ann"), "a/1/für Ann"),
         (("a\nWARNING b", "\x1b[2J"), r"'a\nWARNING b'/'\x1b[2J'"),
-        (("\udc80", b"\n"), r"'\udc80'/b'\n'"),
-        (("a", 1 << 20_000, (1 << 20_000,)), f"a/{hex(1 << 20_000)}/({hex(1 << 20_000)},)"),
+        (("a", b"\n"), r"a/b'\n'"),
     ],
-    ids=["plain", "lines", "surrogate", "huge"],
+    ids=["plain", "lines", "bytes"],
 )
 def test_ids_in_texts(lock_id: tuple[Any, ...], text: str) -> None:
     """Errors and logs show any id in one line that can be written anywhere."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from locks.errors import InvalidLockId, InvalidOption
+from locks.errors import InvalidOption
 from locks.lock_ids import counted
 from locks.node.ports import Scope, Servers
 from locks.otp.bytes.etf import decode, encode
@@ -81,12 +81,6 @@ def test_elements_that_are_one_in_a_lock_table_are_together() -> None:
         element = rng.choice((rng.random(), rng.randrange(-9, 9), str(rng.random()), Atom("x")))
         sent = decode(encode([(element,)]))[0]
         assert on(*sent) == on(element)
-
-
-def test_what_can_not_be_sent_is_refused() -> None:
-    """As for any lock on servers."""
-    with pytest.raises(InvalidLockId, match="can't send lock id"):
-        THREE.at((float("inf"),))
 
 
 def test_ids_are_spread_evenly_and_stay_where_they_are() -> None:

@@ -57,7 +57,14 @@ def agents(nodes: st.SearchStrategy[str] = NODES) -> st.SearchStrategy[AgentId]:
 
 
 IDS = st.lists(
-    st.one_of(st.text(), st.integers(), st.binary(), st.booleans(), st.none(), st.just(("a", 1))),
+    st.one_of(
+        st.text(),
+        st.integers(-(1 << 63), (1 << 63) - 1),
+        st.binary(),
+        st.booleans(),
+        st.none(),
+        st.just(("a", 1)),
+    ),
     min_size=1,
     max_size=3,
 ).map(tuple)
@@ -164,7 +171,7 @@ BAD_FIELDS = [
     (messages.Watch(MY_PID, ID), {2: THEIR_PID}, "pid of a watcher"),
     (messages.Watch(MY_PID, ID), {2: ME.created}, "pid of a watcher"),
     (messages.Release(ME, ID), {3: []}, "not empty"),
-    (messages.Release(ME, ID), {3: [{}]}, "can't be a dictionary key"),
+    (messages.Release(ME, ID), {3: [{}]}, "of the type dict"),
     (messages.Release(ME, ID), {4: Atom("unknown")}, f"one of {WORDS}"),
     (messages.Release(ME, ID), {4: "read"}, f"one of {WORDS}"),
     (messages.Release(ME, ID), {3: [HELD_UP, HERE, 1, 1]}, "which is reserved"),

@@ -12,7 +12,6 @@ from locks.node.client.agent import Agent
 from locks.node.client.refusals import reasons
 from locks.node.client.scope import Nodes, all_servers, some_of, where
 from locks.node.ports import NodePort
-from locks.node.sendable import check_sendable
 
 __all__ = [
     "Pattern",
@@ -67,8 +66,6 @@ def checked_object(
         MisuseError: A part of it is wrong.
     """
     checked = check_lock_id(lock_id)
-    if node.is_clustered:
-        checked = check_sendable(checked)
     scope = node.scope
     if scope is None or nodes is not None or require is not None:
         scope = where(node, nodes, require, checked)

@@ -40,7 +40,7 @@ from struct import error as StructError
 from typing import Any, Final
 
 from locks.errors import MisuseError
-from locks.lock_ids import DEEPEST, MOST_ELEMENTS, Key, keep_values, shown
+from locks.lock_ids import DEEPEST, MOST_ELEMENTS, keep_values, shown
 from locks.lock_ids import LARGEST as LARGEST_ID
 from locks.otp.bytes.etf_decode import DecodeError, Limits, decode, decode_from
 from locks.otp.bytes.terms import LONGEST_ATOM, Atom, ImproperList, Pid, Reference, Term
@@ -180,7 +180,6 @@ def _write_other(item: Any, parts: list[bytes], depth: int) -> int:
         parts.append(_pack_head(108, len(items)))
         return _write((*items, tail), parts, depth - 1)
     else:
-        kind = type(item.value) if kind is Key else kind
         raise EncodeError(
             f"can't send a {kind.__qualname__}: {shown(item)}; use a number, text, bytes, an "
             "Atom, a tuple, list or dict, a Pid or a Reference"
