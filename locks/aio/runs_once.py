@@ -72,7 +72,7 @@ class Once:
 
     @property
     def token(self) -> int:
-        """The fencing token of this run: larger than those of all earlier ones."""
+        """The fencing token of this run: larger than those of all earlier ones, unless a server was restarted after its clock was set back."""
         return self._blocking.token
 
     @property
