@@ -14,6 +14,7 @@ from locks.errors import InvalidOption
 from locks.lock_ids import shown
 from locks.model import LockId
 from locks.node.client.options import ClientOptions
+from locks.runtime.callables import check_awaited
 from locks.runtime.hints import Unpack
 from locks.runtime.leaving import Hold
 from locks.shapes import once as blocking
@@ -61,7 +62,7 @@ class Once:
         @functools.wraps(function)
         async def called(*args: P.args, **kwargs: P.kwargs) -> Any:
             async with Once(self._blocking.anew()):
-                return await function(*args, **kwargs)
+                return check_awaited(await function(*args, **kwargs))
 
         return called
 
