@@ -30,7 +30,7 @@ from locks.ownership import (
     turns,
     worker,
 )
-from locks.ownership.turns import BATCH, QUICK, SLICE
+from locks.ownership.round_robin import BATCH, QUICK, SLICE
 from locks.runtime import port
 from locks.runtime.waiter import Waiter
 from tests.api.clients import Run
