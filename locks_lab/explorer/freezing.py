@@ -36,15 +36,14 @@ from locks.core.messages import (
     Surrendered,
 )
 from locks.core.server.machine import ServerMachine
+from locks.core.server.table import COUNTERS
 from locks.core.server.tree import Entry, Requester, Slot
 from locks.model import AgentId, RequestRecord
 
 __all__ = ["DROPPED", "SINGLE", "UNORDERED", "Labels", "fields", "freeze"]
 
 DROPPED = {
-    "LockTable": {
-        *("_requests", "_grants", "_waits", "_surrenders", "_refused_surrenders", "spares"),
-    },
+    "LockTable": {*COUNTERS, "spares"},
     "ScriptedClient": {
         *("aborts", "options", "script", "nodes", "clock", "rule", "home"),
         *("fresh", "gone"),

@@ -27,7 +27,6 @@ from locks.ownership import (
     backlog,
     part,
     run,
-    turns,
     worker,
 )
 from locks.ownership.round_robin import BATCH, QUICK, SLICE

@@ -13,9 +13,8 @@ import pytest
 from tests.cluster.browser import NO_BROWSER, Browser, find_browser
 from tests.cluster.harness import World
 from tests.cluster.pages import HOLDER, RING, web
-from tests.cluster.servers import LIMIT, NAMES, Servers
+from tests.cluster.servers import LIMIT, NAMES, Servers, running
 from tests.cluster.test_looking import CANDIDATE, LEADS, PRINTERS, WORKER
-from tests.cluster.test_operator import running
 
 PATH = find_browser() or pytest.skip(NO_BROWSER, allow_module_level=True)
 WAITER = """
