@@ -26,6 +26,7 @@ from locks.ownership import (
     Waiting,
     backlog,
     part,
+    round_robin,
     run,
     worker,
 )
@@ -332,7 +333,7 @@ def test_a_task_whose_handler_has_failed_waits_again(run: Run) -> None:
 # --- Turns of groups in virtual time, and what an added task costs: counted, not timed. ---
 
 
-MODULES = (backlog, part, run, turns, worker)
+MODULES = (backlog, part, round_robin, run, worker)
 
 
 class Clock:
