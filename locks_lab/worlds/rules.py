@@ -179,12 +179,12 @@ class _TellAllInformer(Notifier):
     """
 
     def after(
-        self, changed: list[Entry], new: Sequence[Entry] = (), owner: Requester | None = None
+        self, changed: list[Entry], new: Sequence[Entry] = (), requester: Requester | None = None
     ) -> News:
         news: News = {}
         moved = dict.fromkeys(changed)
         owners = dict.fromkeys(entry.requester for entry in changed)
-        for each in owners if owner is None else owners | {owner: None}:
+        for each in owners if requester is None else owners | {requester: None}:
             if each.waits != each.waited:
                 self._turn(each, news)
                 moved |= dict.fromkeys(each.all())
@@ -200,10 +200,10 @@ class _TellAllInformer(Notifier):
         return news
 
     def _look_for_cycles(self, news: News) -> None:
-        for owner in self.closers:
-            for entry in owner.all():
+        for requester in self.closers:
+            for entry in requester.all():
                 for other in self._table.related(entry.slot.lock_id):
-                    self._notify(owner, other, news)
+                    self._notify(requester, other, news)
         self.closers.clear()
 
 
