@@ -47,7 +47,7 @@ def test_what_somebody_sees_and_does(processes: Servers, all_processes: Browser)
     browser = all_processes
     with web(processes, "--allow-break") as page:
         browser.open(page.address)
-        browser.wait_for("#quorum", "1 of 1 lock server")
+        browser.wait_for("#quorum", "3 of 3 lock servers")
         assert browser.run("location.hash") == ""
         browser.wait_for("#tree", "No transaction holds or requests a lock.")
         night = HOLDER.format(label="night <b>", lock_id=("accounts", "ann"))

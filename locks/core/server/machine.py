@@ -7,7 +7,9 @@ the actor around it is `locks.node.server`.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from bisect import bisect_right
+from collections.abc import Hashable, Iterator, Sequence
+from itertools import islice
 
 from locks.core.messages import (
     OUTSIDE,
@@ -40,9 +42,11 @@ from locks.core.server.table import LockTable, TableStatistics
 from locks.core.server.tree import Entry, Requester
 from locks.core.server.watchers import Watchers
 from locks.errors import assert_never
-from locks.model import AgentId, LockId, Mode, RequestRecord, View, units_of
+from locks.model import AgentId, LockId, Mode, RequestRecord, View, related, units_of
 
 __all__ = ["ServerMachine"]
+
+FEW = 1000  # requests that are sorted for a page
 
 
 class ServerMachine:
@@ -179,11 +183,19 @@ class ServerMachine:
             self.table.version,
         )
 
-    def numbers(self, lock_id: LockId) -> list[int]:
-        """The numbers of the requests related to an id, in rising order; `()` stands for all."""
-        if not lock_id:
-            return sorted(self.table._entries)
-        return sorted(entry.number for entry in self.table.related(lock_id))
+    def numbers(self, lock_id: LockId, after: int = 0) -> Iterator[int]:
+        """The numbers larger than `after` of the requests related to an id, in rising order; `()` stands for all."""
+        if lock_id:
+            some = list(islice(self.table.related(lock_id), FEW + 1))
+            if len(some) <= FEW:
+                yield from sorted(entry.number for entry in some if entry.number > after)
+                return
+        # Entries are in the order of their numbers. A reader who reads all pages looks at each of them once.
+        entries = self.table._entries
+        numbers = list(entries)
+        for at in range(bisect_right(numbers, after), len(numbers)):
+            if not lock_id or related(entries[numbers[at]].slot.lock_id, lock_id):
+                yield numbers[at]
 
     def watchers(self, lock_id: LockId) -> list[Hashable]:
         """The watchers of exactly this lock id."""

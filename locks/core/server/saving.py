@@ -128,6 +128,7 @@ def load_table(saved: SavedServer, table: LockTable, notifier: Notifier) -> None
         if fact.notified is not None:
             entry.notified = {requesters[i]: turned for i, turned in fact.notified}
         granted[entry] = fact.granted
+    table._entries = dict(sorted(table._entries.items()))
     in_order = sorted(granted, key=place_of)
     for entry in in_order:
         table._stand(entry)

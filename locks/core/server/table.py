@@ -124,7 +124,7 @@ class LockTable:
         self.counted: dict[LockId, Slot] = {}
         self.spares: dict[LockId, dict[Entry, None]] = {}
         self.root = Slot((), None)
-        self._entries: dict[int, Entry] = {}
+        self._entries: dict[int, Entry] = {}  # in the order of their numbers
         self.last_place = 0
         self._requests = self._grants = self._waits = self._surrenders = (
             self._refused_surrenders
