@@ -44,8 +44,9 @@ SKIPPED = ("threads: two cores", "threads: one core")  # as hubs do; `make bench
 LEFT_OUT = re.compile(
     r"5 nodes|with the own one|hub: .*\b(10 clients,|(2|16|60) who)"  # of several nodes
     r"|one core: \d processes|candidates: (echo|one that)|processes: echo|is stopped"  # of elections
-    r"|hub: (10|50|100|200) clients|ring of (3|20)$|^(ask|grant) over|tracemalloc|lock (100|1,000)$"  # of many clients
+    r"|hub: (10|50|100|200) clients|threads: 10 clients|ring of (3|20)$|^(ask|grant) over|tracemalloc|lock (100|1,000)$"  # of many clients
     r"|10000 clients|that listen|more that|when these|2000 connected|ring of (2|3)( over|,)|one is killed"  # of client nodes
+    r"|with transaction\(\) \+ write_lock"  # of one machine
     r"|(64|256) workers,|backlog filled|found$|wait="  # of ownership and MVCC
 )
 """Cases that pages leave out, because others beside them show the same; `make bench` shows them."""
