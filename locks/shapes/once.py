@@ -13,7 +13,7 @@ from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from locks.core.done import are_set, can_be_set, extended, grants_over, moved, read
+from locks.core.done import are_set, can_be_set, extended, grants_over, read, shifted
 from locks.core.facts import AskMark, Mark, MarkFact
 from locks.errors import (
     AlreadyDone,
@@ -155,7 +155,7 @@ class Once(ClientBlock, metaclass=Shown):
 
     @property
     def token(self) -> int:
-        """The fencing token of this run: larger than those of all earlier ones."""
+        """The fencing token of this run: larger than those of all earlier ones, unless a server was restarted after its clock was set back."""
         if self._token is None:
             raise MisuseError("the work has not begun; use it in a with statement")
         return self._token
@@ -223,7 +223,7 @@ class Once(ClientBlock, metaclass=Shown):
         token, asker = self.token, self._asker
         assert asker is not None
         try:
-            asker.take_note()
+            asker.refresh_grants()
             asker.set(asker.new(token, self.remember))
         except LocksError as error:
             raise NotMarked(
@@ -244,7 +244,7 @@ class MarkAsker:
         lock_id: The lock id.
 
     Attributes:
-        follows: Whether it takes note of new grants, while the work goes on.
+        follows: Whether it accepts grants from servers that restarted while the work continues.
     """
 
     def __init__(self, agent: Agent, lock_id: LockId) -> None:
@@ -282,7 +282,7 @@ class MarkAsker:
         said, silent = ask_all(self._node, questions, ASK)
         now = self._now()
         facts = {
-            name: fact._replace(mark=fact.mark and moved(fact.mark, fact.now, now))
+            name: fact._replace(mark=fact.mark and shifted(fact.mark, fact.now, now))
             for name, fact in said.items()
             if isinstance(fact, MarkFact)
         }
@@ -338,7 +338,7 @@ class MarkAsker:
             return mark
 
     def follow(self) -> None:
-        """Take note of new grants from now on: each server may be restarted in turn while the work goes on."""
+        """Accept grants from servers that restarted, from now on: each server may be restarted while the work continues."""
         self.follows = True
         self._look_later()
 
@@ -349,20 +349,20 @@ class MarkAsker:
         if not (self.follows and self._agent.machine.holds(self._lock_id)):
             return
         if self._has_new_grants():
-            begin_in_thread(self._take_note_and_look)
+            begin_in_thread(self._refresh_and_look)
         else:
             self._look_later()
 
     def _has_new_grants(self) -> bool:
         return not self._agent.machine.grants(self._lock_id).items() <= self._grants.items()
 
-    def _take_note_and_look(self) -> None:
+    def _refresh_and_look(self) -> None:
         with suppress(LocksError):  # what it means for the mark is said where it is set
-            self.take_note()
+            self.refresh_grants()
         self._look_later()
 
-    def take_note(self) -> None:
-        """Count grants that are new since `read`, if there are any, and the lock was held all the time.
+    def refresh_grants(self) -> None:
+        """Accept grants from servers that restarted since `read`, if the lock was held all the time.
 
         Raises:
             LocksError: Servers can't be asked.
