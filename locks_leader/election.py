@@ -48,7 +48,8 @@ class Leadership:
     """What a leader has in hand, from its election to the loss of the leadership.
 
     Pass its term along with what you do: it is larger than that of each leader before, on the same
-    nodes. Whatever carries it out should refuse a term smaller than one it has seen.
+    nodes, unless a server was restarted after its clock was set back. Whatever carries it out
+    should refuse a term smaller than one it has seen.
 
     Attributes:
         lost: Opens when the leadership is lost, or is to be given back because the election was

@@ -13,7 +13,9 @@ from locks.aio.transactions import Lost
 from locks.errors import InvalidOption
 from locks.lock_ids import shown
 from locks.model import LockId
-from locks.node.client.owner import Owner
+from locks.node.client.options import ClientOptions
+from locks.runtime.callables import check_awaited
+from locks.runtime.hints import Unpack
 from locks.runtime.leaving import Hold
 from locks.shapes import once as blocking
 
@@ -27,9 +29,7 @@ def once(
     lock_id: Sequence[Any],
     *,
     remember: float = blocking.DAY,
-    timeout: float | None = None,
-    label: str | None = None,
-    owner: Owner | None = None,
+    **options: Unpack[ClientOptions],
 ) -> Once:
     """Do some work once for a lock id; see `locks.once`.
 
@@ -39,9 +39,7 @@ def once(
     @aio.once(("report", 47), remember=3600)
     async def report(): ...
     """
-    return Once(
-        blocking.once(lock_id, remember=remember, timeout=timeout, label=label, owner=owner)
-    )
+    return Once(blocking.once(lock_id, remember=remember, **options))
 
 
 class Once:
@@ -64,7 +62,7 @@ class Once:
         @functools.wraps(function)
         async def called(*args: P.args, **kwargs: P.kwargs) -> Any:
             async with Once(self._blocking.anew()):
-                return await function(*args, **kwargs)
+                return check_awaited(await function(*args, **kwargs))
 
         return called
 
@@ -75,7 +73,7 @@ class Once:
 
     @property
     def token(self) -> int:
-        """The fencing token of this run: larger than those of all earlier ones."""
+        """The fencing token of this run: larger than those of all earlier ones, unless a server was restarted after its clock was set back."""
         return self._blocking.token
 
     @property

@@ -62,14 +62,14 @@ __all__ = [
     "can_be_set",
     "extended",
     "grants_over",
-    "moved",
     "read",
+    "shifted",
 ]
 
 MOST_MARKS = 100  # in one page
 
 
-def moved(mark: Mark, then: int, now: int) -> Mark:
+def shifted(mark: Mark, then: int, now: int) -> Mark:
     """A mark with its times by another clock.
 
     Args:
@@ -108,8 +108,8 @@ class Marks:
 
     def adds(self, mark: Mark, now: int) -> bool:
         """Whether a mark is news: there is none yet, or one with a smaller token."""
-        known = self.find(mark.lock_id, now)
-        return mark.until > now and (known is None or known.token < mark.token)
+        present = self.find(mark.lock_id, now)
+        return mark.until > now and (present is None or present.token < mark.token)
 
     def add(self, mark: Mark, now: int) -> None:
         """Keep a mark, unless it is no news; forget those whose time is over."""
@@ -179,7 +179,7 @@ class Marks:
         mark = question.mark
         before = self._tellable(question, now)
         if mark is not None and self.accepts(question, since):
-            self.add(moved(mark, question.now, now), now)
+            self.add(shifted(mark, question.now, now), now)
         had = before is not None and (mark is None or before.token >= mark.token)
         return MarkFact(self._tellable(question, now), had, since, complete, servers, now)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,7 +24,7 @@ from locks.program.handed_down import hand_down, handed_down
 from locks.program.settings import arguments, read_settings
 from locks.program.several import one_of_several
 from locks.runtime.executor import check_interpreter_lasts
-from locks.runtime.first_use import Unloaded
+from locks.runtime.first_use import Unloaded, loaded
 from locks.runtime.forked import forked_from
 from locks.runtime.identity import client_key
 from locks.runtime.native import native_lock
@@ -151,29 +150,16 @@ def start(
         OperatingError: `epmd` is set and the port mapper does not answer, or the servers of an engine were not found
             within five seconds.
     """
+    given = dict(locals())
+    del given["trace"], given["register_agents"]
+    if cookie is not None:
+        given["cookie"] = meeting.Cookie(cookie)  # no traceback shows it
     check_interpreter_lasts()
     _inherit()
     if isinstance(servers, str):
-        servers = meeting.servers_by_word(servers)
+        given["servers"] = meeting.servers_by_word(servers)
     elif isinstance(servers, Iterable) and not isinstance(servers, bytes):
-        servers = tuple(servers)
-    given: dict[str, Any] = {
-        "name": name,
-        "cookie": None if cookie is None else meeting.Cookie(cookie),  # no traceback shows it
-        "listen": listen,
-        "servers": servers,
-        "require": require,
-        "copies": copies,
-        "peers": peers,
-        "tls": tls,
-        "epmd": epmd,
-        "net_ticktime": net_ticktime,
-        "mesh": mesh,
-        "allow_plaintext": allow_plaintext,
-        "log_waits_longer_than": log_waits_longer_than,
-        "state": state,
-        "limits": limits,
-    }
+        given["servers"] = tuple(servers)
     cookie = None  # keeps it out of tracebacks that show variables
     if _parents_plan is not None and all(each is None for each in given.values()):
         return _start_as_parent()
@@ -330,7 +316,7 @@ def _begin(plan: _Plan) -> Node:
         MisuseError: This process is one of several, would have locks of its own, and nothing says that this is intended.
     """
     global _default, _newborn, _plan, _parents_plan, _started_in
-    patcher = sys.modules.get("eventlet.patcher")
+    patcher = loaded("eventlet.patcher")
     if patcher is not None and patcher.is_monkey_patched("thread"):
         raise MisuseError(GREEN_THREADS, node=plan.name)
     if plan.options is None and not plan.here and (why := one_of_several(forked_from())):

@@ -5,7 +5,7 @@ different parties (`UNORDERED`, and `SINGLE` with a single node). Messages to ag
 do nothing, so they are dropped. Servers' counters are renamed (`Labels`):
 
 * Versions and numbers of requests have only three uses: to decide which of two states of *one*
-  request, or of its agent (`turned`), is newer; whether they are equal; and in which order the
+  request, or of its agent (`changed_at`), is newer; whether they are equal; and in which order the
   requests of one agent came. So each agent has its own counter at each server, which counts by one.
   Numbers of different agents only have to differ.
 * The version in an answer to a surrender is larger than all versions that were known before.
@@ -36,15 +36,14 @@ from locks.core.messages import (
     Surrendered,
 )
 from locks.core.server.machine import ServerMachine
-from locks.core.server.tree import Entry, EntryOwner, Slot
+from locks.core.server.table import COUNTERS
+from locks.core.server.tree import Entry, Requester, Slot
 from locks.model import AgentId, RequestRecord
 
 __all__ = ["DROPPED", "SINGLE", "UNORDERED", "Labels", "fields", "freeze"]
 
 DROPPED = {
-    "LockTable": {
-        *("_requests", "_grants", "_waits", "_surrenders", "_refused_surrenders", "spares"),
-    },
+    "LockTable": {*COUNTERS, "spares"},
     "ScriptedClient": {
         *("aborts", "options", "script", "nodes", "clock", "rule", "home"),
         *("fresh", "gone"),
@@ -59,9 +58,9 @@ DROPPED = {
         "_touched",
         "_tied",
     },  # and attributes that are ignored
-    "Slot": {"marks"},
-    "EntryOwner": {"single", "waiters"},
-    "Entry": {"mark", "marked_at"},
+    "Slot": {"index"},
+    "Requester": {"single", "waiters"},
+    "Entry": {"kind", "indexed_at"},
 }
 # Dictionaries that are only looked into, or gone through only to send to different parties.
 UNORDERED = frozenset(
@@ -72,7 +71,7 @@ UNORDERED = frozenset(
         "counted",
     }
 )
-SINGLE = UNORDERED | {"owners"}  # iterated only where agents wait at other nodes
+SINGLE = UNORDERED | {"requesters"}  # iterated only where agents wait at other nodes
 PLACING = (Request, Surrender)  # the messages by which requests get a place
 LATER = 10**18  # later than each renamed version
 ROOM = (
@@ -126,7 +125,7 @@ def fields(value: Any) -> list[str]:
 def _by_key(item: tuple[Any, Any]) -> Any:
     """Sort key for the items of a dictionary whose order does not matter."""
     key = item[0]
-    return key if isinstance(key, int) else key.id if isinstance(key, EntryOwner) else repr(key)
+    return key if isinstance(key, int) else key.id if isinstance(key, Requester) else repr(key)
 
 
 # --- Pickling -----------------------------------------------------------------------------------
@@ -194,8 +193,8 @@ class Labels:
             for entry in entries:
                 self._rename(entry, names)
                 table._entries[entry.number] = entry
-            for owner in table.owners.values():
-                owner.turned = names.get(owner.turned, owner.turned)
+            for owner in table.requesters.values():
+                owner.changed_at = names.get(owner.changed_at, owner.changed_at)
         if isinstance(message, Remove) and self.final:
             self.latest.pop(message.agent, None)
             if not self.latest and not entries:
@@ -212,9 +211,9 @@ class Labels:
             new.setdefault(agent, set()).update(v for v in versions if v > LATER)
 
         for entry in entries:
-            note(entry.owner.id, entry.number, entry.since, entry.version)
-        for owner in machine.table.owners.values():
-            note(owner.id, owner.turned)
+            note(entry.requester.id, entry.number, entry.since, entry.version)
+        for owner in machine.table.requesters.values():
+            note(owner.id, owner.changed_at)
         for one in sent:
             for record in _records(one):
                 note(record.agent, record.number, record.since, record.version)

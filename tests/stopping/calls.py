@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from itertools import count
@@ -201,6 +202,14 @@ def has(lock: locks.Lock | locks.RLock | locks.Semaphore) -> None:
         pass
 
 
+def waits_for_a_condition() -> None:
+    """Wait within two blocks of one lock."""
+    lock = locks.RLock(mine("condition"), timeout=LIMIT)
+    condition = threading.Condition(lock)  # type: ignore[arg-type]
+    with lock, condition:
+        condition.wait(0.001)
+
+
 def watched() -> None:
     """Watch an id, and stop watching."""
 
@@ -229,6 +238,8 @@ def begins_an_election() -> None:
 def done_once() -> None:
     """Do something that is done once."""
     with suppress(locks.AlreadyDone), locks.once(mine("once")):
+        pass
+    with locks.once((*mine("once"), next(_number)), timeout=LIMIT):
         pass
 
 
@@ -361,6 +372,7 @@ CALLS: dict[str, Call] = {
     "Lock": Call(lambda: has(locks.Lock(mine("a"), timeout=LIMIT))),
     "RLock": Call(lambda: has(locks.RLock(mine("b"), timeout=LIMIT))),
     "Semaphore": Call(lambda: has(locks.Semaphore(mine("c"), 2, timeout=LIMIT))),
+    "a Condition": Call(waits_for_a_condition, needs="thread"),
     "token": Call(token, errors=frozenset(("NotHeld",))),
     "run_transaction": Call(lambda: locks.run_transaction(lambda tx: tx.write_lock(mine("a")))),
     "watch": Call(watched),
