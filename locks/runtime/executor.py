@@ -317,6 +317,7 @@ class Executor:
         if self._done:
             atexit.unregister(self._rest)
             self._work.close(_drop)
+            self._teller.close()
             for timer in list(self._timers):
                 timer.close()
             gevent.killall(list(self._greenlets), block=False)
