@@ -360,6 +360,9 @@ def fencing_token(agent: Agent, lock_id: Sequence[Any], *, timeout: float | None
     `"all_alive"`, all nodes that are up confirm it: the token is larger than that of each earlier holder
     on one of the same nodes, but guarantees nothing about holders in other parts of a split network.
 
+    The condition: a server that is started again begins its tokens at its clock. So the clock of a single server must not be set back by
+    more than the server had run; of several, that matters only if a majority of them is started again at the same time.
+
     Args:
         agent: The transaction's agent.
         lock_id: The lock id.

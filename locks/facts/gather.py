@@ -8,10 +8,12 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from locks.api import checked_agent_id
+from locks.core.done import why_not
 from locks.core.facts import (
     Answer,
     AskClients,
     AskDeadlocks,
+    AskMark,
     AskMarks,
     AskMembers,
     AskNode,
@@ -20,6 +22,7 @@ from locks.core.facts import (
     Broken,
     ClientPage,
     DeadlockPage,
+    MarkFact,
     MarkPage,
     MemberPage,
     NodeFact,
@@ -57,12 +60,14 @@ __all__ = [
     "requests",
     "statistics",
     "waits",
+    "why_not_once",
 ]
 
 PATIENCE = 5.0
 GRACE = 0.1  # seconds for the last of the servers to connect
 AT_ONCE = 100  # client nodes that are asked at the same time
 LONGEST_REASON = 300  # characters
+PROBE = ("locks status",)  # a lock id that is only asked about
 WRONG = "its answer is for another question"
 
 
@@ -160,6 +165,21 @@ def memories(*, timeout: float = PATIENCE) -> dict[str, MarkPage]:
     questions = {name: AskMarks(NUMBER.most) for name in all_servers(node).nodes}
     said = ask_all(node, questions, timeout).said
     return {name: page for name, page in sorted(said.items()) if isinstance(page, MarkPage)}
+
+
+def why_not_once(*, timeout: float = PATIENCE) -> dict[str, str]:
+    """Why the answers of lock servers that answer would not count for work that is to be done once, by name; empty if they would."""
+    check_timeout(timeout)
+    node = default_node()
+    servers = all_servers(node)
+    question = AskMark(AgentId(1, node.name, 0), PROBE, int(node.now() // 1000))
+    said = ask_all(node, dict.fromkeys(servers.nodes, question), timeout).said
+    with_it = servers.around(PROBE)
+    return {
+        name: why_not(name, fact, with_it)
+        for name, fact in sorted(said.items())
+        if isinstance(fact, MarkFact)
+    }
 
 
 def own_servers() -> Servers:

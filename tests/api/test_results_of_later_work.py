@@ -13,6 +13,8 @@ import locks
 import locks_leader
 from locks import aio
 
+pytestmark = pytest.mark.usefixtures("here")
+
 
 def of_generator() -> Iterator[int]:
     """Do work later."""

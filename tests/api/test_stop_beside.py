@@ -28,6 +28,8 @@ from locks.ownership import Ownership
 from locks.runtime.waiter import Event
 from tests.helpers import SEED, eventually
 
+pytestmark = pytest.mark.usefixtures("here")
+
 LIMIT = 60.0  # seconds; calls that wait have a limit of their own
 Call = Callable[[], object]
 

@@ -28,6 +28,8 @@ from apscheduler.events import EVENT_JOB_SUBMITTED
 from apscheduler.schedulers.background import BackgroundScheduler
 from locks.engines.apscheduler import OneClock
 import locks
+
+pytestmark = pytest.mark.usefixtures("here")
 locks.start(servers="local")
 first = datetime.fromtimestamp({first!r}, timezone.utc)
 scheduler = BackgroundScheduler(job_defaults=dict(misfire_grace_time=None, max_instances=1000, coalesce=False))

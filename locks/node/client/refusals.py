@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 
+from locks.core.agent.requests import servable
 from locks.errors import (
     BlocksEventLoop,
     CannotServe,
@@ -29,10 +30,12 @@ from locks.runtime.monitor import Client, Down
 
 __all__ = [
     "blocks_event_loop",
+    "causes",
     "check_may_wait",
     "client_has_ended",
     "explained",
     "in_the_parent",
+    "listed",
     "no_inbox",
     "no_units",
     "not_client",
@@ -46,6 +49,7 @@ __all__ = [
 ]
 
 
+PLURAL = {"has": "have", "was": "were", "runs": "run"}
 ASKED_WITHIN = 1.0  # seconds to wait for another node's answer which client holds a lock
 
 
@@ -112,9 +116,32 @@ def explained(error: CannotServe, node: NodePort) -> CannotServe:
     )
 
 
+def causes(by_name: Mapping[str, str]) -> str:
+    """Why servers don't serve, as sentences; a cause that several have is there once."""
+    together: dict[str, list[str]] = {}
+    for name, why in by_name.items():
+        rest = why.removeprefix(f"{name} ")
+        together.setdefault(why.replace(name, "{}") if rest == why else rest, []).append(name)
+    return ". ".join(_cause(names, by_name[names[0]]) for names in together.values())
+
+
+def _cause(names: Sequence[str], why: str) -> str:
+    """A cause that these servers have; it may begin with the name of the first one."""
+    verb, _, rest = why.removeprefix(f"{names[0]} ").partition(" ")
+    if names[1:] and why.startswith(names[0]) and verb in PLURAL:
+        return f"{listed(names)} {PLURAL[verb]} {rest}"
+    return why if why.startswith(names[0]) and not names[1:] else f"{listed(names)}: {why}"
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names in a sentence."""
+    return " and ".join([", ".join(names[:-1]), names[-1]] if names[1:] else names)
+
+
 def reasons(nodes: Iterable[str], refusals: Mapping[str, str]) -> str:
     """Why nodes that run can't be connected, as the end of a sentence; empty if they don't run."""
-    return "".join(f". {name}: {refusals[name]}" for name in nodes if name in refusals)
+    found = causes({name: refusals[name] for name in nodes if name in refusals})
+    return f". {found}" if found else ""
 
 
 def no_units(lock_id: LockId) -> InvalidOption:
@@ -174,8 +201,10 @@ def timed_out(
     if len(names) > FEW_IDS:
         held_by += f" and {len(names) - FEW_IDS:,} more"
     lost = agent.node.turn.ask(agent.machine.lost)
+    away = "" if held_by or quiet else _away(agent.node, wanted)
     return LockTimeout(
         _not_had(wanted, timeout)
+        + away
         + (f"{':' if timeout == 0 else ','} held by {held_by}" if held_by else "")
         + ("" if withdrawn else "; the requests stay in the queue")
         + (f". Locks lost meanwhile, which must not be relied on: {show_all(lost)}" * bool(lost)),
@@ -195,6 +224,22 @@ def _not_had(wanted: Sequence[LockInfo], timeout: float | None) -> str:
         locks = "lock" if len(wanted) == 1 else "locks"
         return f"could not get the {mode}{locks} {f'on {ids} ' * bool(ids)}without waiting"
     return f"timed out after {_seconds(timeout)} s waiting for {mode}{ids or 'locks'}"
+
+
+def _away(node: NodePort, wanted: Sequence[LockInfo]) -> str:
+    """The servers that are down and without which locks can't be had that nobody holds, as a part of a sentence."""
+    names = sorted(
+        {
+            name
+            for info in wanted
+            if not servable(info.require, info.nodes, node.alive)
+            for name in info.nodes
+            if name not in node.alive
+        }
+    )
+    if not names:
+        return ""
+    return f": too few lock servers are up, no answer from {listed(names)}{reasons(names, node.refusals)}"
 
 
 def _seconds(timeout: float | None) -> str:
