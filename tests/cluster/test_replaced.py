@@ -99,7 +99,10 @@ def test_a_replaced_server_does_not_count_before_the_others_have_told_it(
     assert run(servers, "job", "--", "echo", "a lock")[:2] == (0, "a lock\n")
     status, said, forgetful = restart(servers, C)
     assert (status, said["missing"], forgetful) == (1, [A, B], [A])
-    assert f"{A}: begun without a memory of what is done once" in locks(servers, "status").out
+    assert (
+        f"Nothing can be done once (locks.once): {A} has begun without"
+        in locks(servers, "status").out
+    )
     status, out, error = run(servers, "--once", "--timeout", "3", "job", "--", "echo", "never")
     assert (status, out) == (125, "")
     assert f"{A} has begun without a memory" in error
