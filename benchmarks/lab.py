@@ -38,7 +38,7 @@ __all__ = [
     "LIMIT",
     "WARM",
     "Lab",
-    "Party",
+    "Load",
     "Pins",
     "Run",
     "Timed",
@@ -136,7 +136,7 @@ def end_with_parent() -> None:
 # --- The processes ---------------------------------------------------------------------------------
 
 
-class Party(NamedTuple):
+class Load(NamedTuple):
     """What takes part in a measurement: the operation, the client's process, and all others."""
 
     run: Run
@@ -147,7 +147,7 @@ class Party(NamedTuple):
 class Redis(NamedTuple):
     """A Redis: who acquires and releases redis-py's lock there, what it is, and its port."""
 
-    party: Party
+    load: Load
     about: str
     port: int
 
@@ -159,9 +159,9 @@ class Peers(NamedTuple):
     names: list[str]
     processes: list[int]
 
-    def party(self, run: Run, others: int = 1) -> Party:
+    def load(self, run: Run, others: int = 1) -> Load:
         """Run an operation with some of the other nodes."""
-        return Party(run, os.getpid(), self.processes[:others])
+        return Load(run, os.getpid(), self.processes[:others])
 
     def count_bytes(self, operation: Callable[[], object]) -> list[int]:
         """The bytes of the messages to (above 0) and from (below 0) the first peer: a request first.
@@ -252,7 +252,7 @@ class Lab:
         self.wait(lambda: node.alive.issuperset(names), f"{names} are not connected")
         return Peers(node, names, [process.pid for process in processes])
 
-    def start_echo(self, there: int, back: int) -> Party:
+    def start_echo(self, there: int, back: int) -> Load:
         """Start both ends of an echo."""
         module = (sys.executable, "-m", "benchmarks.echo")
         server = self.start(*module, "server", str(back))
@@ -262,7 +262,7 @@ class Lab:
             print(times, file=client.stdin, flush=True)
             return [Timed(took, took) for took in json.loads(line_of(client))]
 
-        return Party(run, client.pid, [server.pid])
+        return Load(run, client.pid, [server.pid])
 
     def start_redis(self) -> Redis | None:
         """Start a Redis, to acquire and release redis-py's lock; if it is installed.
@@ -299,7 +299,7 @@ class Lab:
             return granted
 
         about = f"redis-py {package.__version__}, Redis {client.info()['redis_version']}"
-        return Redis(Party(timed(operation), os.getpid(), [server.pid]), about, port)
+        return Redis(Load(timed(operation), os.getpid(), [server.pid]), about, port)
 
     def start(
         self, *command: str, quiet: bool = False, peers: Iterable[str] = ()
@@ -333,23 +333,23 @@ class Lab:
     # --- Measuring ------------------------------------------------------------------------------
 
     def sample(
-        self, name: str, pins: Pins, party: Party, seconds: float, together: bool = False
+        self, name: str, pins: Pins, load: Load, seconds: float, together: bool = False
     ) -> Sample:
         """Make a sample.
 
         Args:
             name: What it is called.
             pins: Where the processes run.
-            party: What takes part.
+            load: What takes part.
             seconds: How long it takes, about.
             together: Whether operations overlap, so that they can't be timed one by one.
         """
-        run, client, others = party
+        run, client, others = load
         kept = self._found[name] = []
         everybody = (client, *others)
 
         def sample() -> float:
-            self._pin(party, pins)
+            self._pin(load, pins)
             worked, begun = sum(map(processor_time, everybody)), now()
             found = run(times)
             took, worked = now() - begun, sum(map(processor_time, everybody)) - worked
@@ -358,7 +358,7 @@ class Lab:
                 return worked / len(found)
             return took / len(found) if together else statistics.median(_wholes(found))
 
-        self._pin(party, pins)
+        self._pin(load, pins)
         run(WARM)  # what only the first time costs
         begun = now()
         done = len(run(WARM))
@@ -376,8 +376,8 @@ class Lab:
             text += f"; granted after {_micro(granted)}"
         return text
 
-    def _pin(self, party: Party, pins: Pins) -> None:
-        cores = {party.client: pins.client, **dict.fromkeys(party.others, pins.others)}
+    def _pin(self, load: Load, pins: Pins) -> None:
+        cores = {load.client: pins.client, **dict.fromkeys(load.others, pins.others)}
         for process, core in cores.items():
             if self._pinned.get(process) != core:
                 pin(process, core)

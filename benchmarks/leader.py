@@ -35,7 +35,7 @@ from benchmarks.lab import (
     LIMIT,
     WARM,
     Lab,
-    Party,
+    Load,
     Pins,
     line_of,
     now,
@@ -139,7 +139,7 @@ class Series:
         self._walls: dict[str, list[float]] = {}
         self._sent: dict[str, list[dict[str, float]]] = {}
 
-    def add_echo(self, echo: Party) -> None:
+    def add_echo(self, echo: Load) -> None:
         """Begin a round: measure the yardstick."""
         pin(echo.client, self._pins.client)
         for process in echo.others:

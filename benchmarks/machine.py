@@ -26,7 +26,7 @@ from pathlib import Path
 import locks
 from benchmarks.cluster import Sizes, on_linux
 from benchmarks.harness import Figure, Report, Sample, interleave
-from benchmarks.lab import Lab, Party, line_of, now, pinnings, timed
+from benchmarks.lab import Lab, Load, line_of, now, pinnings, timed
 from locks.otp.admission.credentials import credentials_of
 from locks.program.local import LocalServer
 
@@ -88,8 +88,8 @@ def machine(report: Report, green: bool) -> None:
         try:
             lock = locks.Lock(ID)
             parties = {
-                WITH: Party(timed(with_transaction), os.getpid(), [server]),
-                "Lock acquire + release": Party(
+                WITH: Load(timed(with_transaction), os.getpid(), [server]),
+                "Lock acquire + release": Load(
                     timed(pair(lock.acquire, lock.release)), os.getpid(), [server]
                 ),
             }
@@ -99,9 +99,7 @@ def machine(report: Report, green: bool) -> None:
                 yardsticks["filelock.FileLock"] = pair(on_file.acquire, on_file.release)
             shared = multiprocessing.Lock()
             yardsticks["multiprocessing.Lock"] = pair(shared.acquire, shared.release)
-            others = {
-                name: Party(timed(each), os.getpid(), []) for name, each in yardsticks.items()
-            }
+            others = {name: Load(timed(each), os.getpid(), []) for name, each in yardsticks.items()}
             notes = dict.fromkeys(others, "")
             redis = lab.start_redis()
             if redis is not None:
@@ -109,9 +107,9 @@ def machine(report: Report, green: bool) -> None:
             samples: dict[str, Sample] = {}
             pinned = pinnings(report)
             for pins in pinned:
-                for name, party in {**parties, **others}.items():
+                for name, load in {**parties, **others}.items():
                     key = f"{pins.name}: {name}"
-                    samples[key] = lab.sample(key, pins, party, sizes.seconds)
+                    samples[key] = lab.sample(key, pins, load, sizes.seconds)
             runs = interleave(samples, sizes.rounds)
             for pins in pinned:
                 for name in parties:

@@ -37,6 +37,7 @@ from locks.node.client.objects import (
     checked_pattern,
     surrender_to,
 )
+from locks.node.client.options import check_names
 from locks.node.client.owner import Owner
 from locks.node.client.refusals import not_from_elsewhere
 from locks.node.client.scope import Nodes
@@ -117,11 +118,7 @@ def begin_transaction(
         LockTimeout: The wait timed out.
         DeadlockAborted: The transaction was aborted (only with `abort_on_deadlock`).
     """
-    for unknown in options.keys() - AgentOptions.__annotations__.keys() if options else ():
-        raise TypeError(
-            f"begin_transaction() got an unexpected keyword argument {unknown!r}; "
-            f"it has timeout, {', '.join(AgentOptions.__annotations__)}"
-        )
+    check_names("begin_transaction", options, AgentOptions, "timeout")
     if timeout is not None:
         check_timeout(timeout)
     wanted = []

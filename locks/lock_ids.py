@@ -421,8 +421,9 @@ _NOTHING = object()
 def _stands_for(element: Any, kind: type) -> Any:
     """The text of a UUID, date or datetime, the value of an enum member; `_NOTHING` for others."""
     for name, base, stands_for in _STAND_FOR:
-        module: Any = sys.modules.get(name)  # if it is not loaded, there is no value of it
-        if module is not None and issubclass(kind, getattr(module, base)):
+        module: Any = sys.modules.get(name)
+        type_of_it = getattr(module, base, None)  # if it is not loaded yet, there is no value of it
+        if type_of_it is not None and issubclass(kind, type_of_it):
             return stands_for(module, element)
     return _NOTHING
 

@@ -217,7 +217,7 @@ def check_own_name(name: str) -> None:
     if host and colon and port.isdecimal():
         bare = name.removesuffix(f":{port}")
         raise InvalidOption(
-            f"the node's name {name} has a port; the name is {bare}, and the address is another option: listen={host}:{port}",
+            f"the node's name {name} has a port; the name is {bare}; the address is another option, --listen or listen=: {host}:{port}",
             value=shown(name),
         )
 

@@ -30,7 +30,6 @@ from locks.errors import (
 from locks.model import (
     Contender,
     Mode,
-    Require,
     check_lock_id,
     check_mode,
     check_timeout,
@@ -38,15 +37,16 @@ from locks.model import (
 )
 from locks.node.client.agent import Agent
 from locks.node.client.blocks import note_block
-from locks.node.client.clients import checked_label, labelled
-from locks.node.client.owner import Owner, checked_owner
+from locks.node.client.clients import labelled
+from locks.node.client.options import LockOptions, check_names, check_options
 from locks.node.client.refusals import not_held
-from locks.node.client.scope import Nodes, checked_where, some_of, where
+from locks.node.client.scope import some_of, where
 from locks.node.client.thin import ThinLock
 from locks.node.node import Node
 from locks.node.ports import AskedAlready, PendingCall, Scope, Servers
 from locks.program.origin import Movable
 from locks.runtime.bridge import is_in_event_loop
+from locks.runtime.hints import Unpack
 from locks.runtime.leaving import ClientBlock, Hold
 from locks.runtime.monitor import Client, current_client
 from locks.runtime.shown import Shown
@@ -68,16 +68,7 @@ class Lock(Movable, ClientBlock, metaclass=Shown):
         lock_id: A non-empty tuple or list of key elements. All `Lock`s of the same id are the same
             lock; it covers everything below it.
         mode: `"write"` is exclusive, `"read"` is shared.
-        nodes: Names of the nodes on which to lock it, or `locks.HERE`; by default the `servers` of
-            `locks.start`, or this program's own node.
-        require: How many of them must grant it; as for `locks.original.lock`.
-        timeout: Default time limit, in seconds, of `acquire()` and of `with`; `None` waits for
-            ever. A `with` statement that times out raises `LockTimeout`.
-        owner: The owner of the lock; by default the owner that the caller acts for, or else the
-            caller.
-        label: Name of the client for others, such as "nightly import"; by default the name of its
-            thread, greenlet or actor. Of all `Lock`s that a client holds, the label of the first
-            one counts.
+        **options: `nodes`, `require`, `timeout`, `owner` and `label`; see `locks.values.LockOptions`.
 
     Attributes:
         timeout: The default time limit.
@@ -91,22 +82,18 @@ class Lock(Movable, ClientBlock, metaclass=Shown):
         self,
         lock_id: Sequence[Any],
         mode: Mode = "write",
-        *,
-        nodes: Nodes | None = None,
-        require: Require | None = None,
-        timeout: float | None = None,
-        owner: Owner | None = None,
-        label: str | None = None,
+        **options: Unpack[LockOptions],
     ) -> None:
         self.lock_id = check_lock_id(lock_id)
         self.mode = check_mode(mode)
-        checked_where(nodes, require)
-        check_timeout(timeout)
-        self._nodes = nodes
-        self._require = require
-        self.timeout = timeout
-        self._owner = checked_owner(owner)
-        self.label = None if label is None else checked_label(label)
+        if options:
+            check_names("Lock", options, LockOptions)
+            check_options(options)
+        self._nodes = options.get("nodes")
+        self._require = options.get("require")
+        self.timeout = options.get("timeout")
+        self._owner = options.get("owner")
+        self.label = options.get("label")
 
     def client(self) -> Client:
         """The client that would acquire it now."""
@@ -419,35 +406,13 @@ class RWLock:
 
     Args:
         lock_id: A non-empty tuple or list of key elements.
-        nodes: As for `Lock`.
-        require: As for `Lock`.
-        timeout: As for `Lock`.
-        owner: As for `Lock`.
-        label: As for `Lock`.
+        **options: As for `Lock`; see `locks.values.LockOptions`.
     """
 
-    def __init__(
-        self,
-        lock_id: Sequence[Any],
-        *,
-        nodes: Nodes | None = None,
-        require: Require | None = None,
-        timeout: float | None = None,
-        owner: Owner | None = None,
-        label: str | None = None,
-    ) -> None:
-        self._write = Lock(
-            lock_id,
-            "write",
-            nodes=nodes,
-            require=require,
-            timeout=timeout,
-            owner=owner,
-            label=label,
-        )
-        self._read = Lock(
-            lock_id, "read", nodes=nodes, require=require, timeout=timeout, owner=owner, label=label
-        )
+    def __init__(self, lock_id: Sequence[Any], **options: Unpack[LockOptions]) -> None:
+        check_names("RWLock", options, LockOptions)
+        self._write = Lock(lock_id, "write", **options)
+        self._read = Lock(lock_id, "read", **options)
         self.lock_id = self._write.lock_id
 
     def __repr__(self) -> str:

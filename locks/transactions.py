@@ -19,18 +19,18 @@ from locks.errors import (
     MisuseError,
     TransactionEnded,
 )
-from locks.model import Deadlock, LockId, Mode, Require, check_lock_id, check_timeout
+from locks.model import Deadlock, LockId, Mode, Require, check_lock_id
 from locks.node.client.agent import ANSWERED_WITHIN, Agent
 from locks.node.client.blocks import note_block
-from locks.node.client.clients import checked_label
 from locks.node.client.objects import checked_object
-from locks.node.client.owner import Owner, checked_owner
-from locks.node.client.scope import Nodes, checked_where
+from locks.node.client.options import TransactionOptions, check_names, check_options
+from locks.node.client.scope import Nodes
 from locks.node.ports import NodePort, PendingCall
 from locks.program.default import default_node
 from locks.program.origin import Movable
 from locks.retries import Learned, Retries
 from locks.runtime.callables import check_callable, check_ran
+from locks.runtime.hints import Unpack
 from locks.runtime.leaving import ClientBlock, Hold
 from locks.runtime.waiter import Event, Waiter
 
@@ -45,7 +45,6 @@ F = TypeVar("F", bound="Callable[..., Any]")
 T = TypeVar("T")
 
 OnDeadlock = Literal["abort", "surrender"]
-OnLost = Callable[[LockLost], object]
 
 RUN_IN_A_COROUTINE: Final = "in a coroutine use `await locks.aio.run_transaction(function)`; pass a function that does its work in the call"
 
@@ -65,15 +64,9 @@ class Transaction(Movable, ClientBlock):
 
     def __init__(
         self,
-        timeout: float | None = None,
+        options: TransactionOptions,
         on_deadlock: OnDeadlock = "abort",
         created: int | None = None,
-        await_nodes: bool = False,
-        on_lost: OnLost | None = None,
-        nodes: Nodes | None = None,
-        require: Require | None = None,
-        label: str | None = None,
-        owner: Owner | None = None,
         learned: Learned | None = None,
     ) -> None:
         if on_deadlock not in ("abort", "surrender"):
@@ -81,21 +74,17 @@ class Transaction(Movable, ClientBlock):
                 f'on_deadlock={on_deadlock!r} is wrong; use "abort" or "surrender"',
                 value=repr(on_deadlock),
             )
-        if timeout is not None:
-            check_timeout(timeout)
-        self._timeout = timeout
+        if options:
+            check_options(options)
+        self._timeout = options.get("timeout")
         self._abort = on_deadlock == "abort"
         self._created = created
-        self._await_nodes = await_nodes
-        self._on_lost = on_lost
-        if on_lost is not None:
-            check_callable(on_lost, "on_lost")
-        if nodes is not None or require is not None:
-            checked_where(nodes, require)
-        self._nodes = nodes
-        self._require = require
-        self._label = None if label is None else checked_label(label)
-        self._owner = None if owner is None else checked_owner(owner)
+        self._await_nodes = options.get("await_nodes", False)
+        self._on_lost = options.get("on_lost")
+        self._nodes = options.get("nodes")
+        self._require = options.get("require")
+        self._label = options.get("label")
+        self._owner = options.get("owner")
         self._begun: Agent | None = None
         self._learns = learned
         self._taken: tuple[LockId, ...] = ()
@@ -399,55 +388,32 @@ class Transaction(Movable, ClientBlock):
 
 
 def transaction(
-    *,
-    timeout: float | None = None,
-    on_deadlock: OnDeadlock = "abort",
-    await_nodes: bool = False,
-    on_lost: OnLost | None = None,
-    nodes: Nodes | None = None,
-    require: Require | None = None,
-    label: str | None = None,
-    owner: Owner | None = None,
+    *, on_deadlock: OnDeadlock = "abort", **options: Unpack[TransactionOptions]
 ) -> Transaction:
     """Create a transaction, to be used in a `with` statement.
 
     Args:
-        timeout: Default time limit of each wait for locks, in seconds; `None` waits for ever.
         on_deadlock: What happens if the transaction must give up a lock that you know it
             holds: `"abort"` raises `DeadlockAborted`; `"surrender"` gives the lock up, waits for
             it again, and reports it in `deadlocks`.
-        await_nodes: What happens if too few nodes are up for a lock that is requested or held:
-            `False` ends the transaction (`CannotServe`, `LockLost`); `True` waits until they are back, and
-            then locks again.
-        on_lost: Called with a `LockLost` when locks that you know the transaction holds are
-            lost with a node. It runs in another thread, and may block.
-        nodes: Default of `nodes` in `Transaction.lock` and the other methods.
-        require: Default of `require`, likewise.
-        label: The client's name as shown to others, such as "nightly import"; by default the name of its
-            thread, greenlet or actor.
-        owner: The owner of the transaction; by default the owner that the caller acts for, or else the caller.
+        **options: `timeout`, `owner`, `label`, `nodes`, `require`, `await_nodes` and `on_lost`; see
+            `locks.values.TransactionOptions`.
 
     Returns:
         The transaction.
     """
-    return Transaction(
-        timeout, on_deadlock, None, await_nodes, on_lost, nodes, require, label, owner
-    )
+    if options:
+        check_names("transaction", options, TransactionOptions, "on_deadlock")
+    return Transaction(options, on_deadlock)
 
 
 def run_transaction(
     function: Callable[[Transaction], T],
     *,
     retries: int = 100,
-    timeout: float | None = None,
-    await_nodes: bool = False,
-    on_lost: OnLost | None = None,
-    nodes: Nodes | None = None,
-    require: Require | None = None,
-    label: str | None = None,
     retry_on: type[LocksError] | tuple[type[LocksError], ...] = (),
-    owner: Owner | None = None,
     learn: bool = True,
+    **options: Unpack[TransactionOptions],
 ) -> T:
     """Run a function in a transaction, and again each time the transaction is aborted.
 
@@ -460,18 +426,12 @@ def run_transaction(
         function: Called with the transaction; it must be safe to run more than once.
         retries: How many times it may be run again without progress of others. A run that gave way to a transaction
             for the first time, or for another lock than before, does not count. With 0 it is never run again.
-        timeout: As for `transaction`.
-        await_nodes: As for `transaction`.
-        on_lost: As for `transaction`.
-        nodes: As for `transaction`.
-        require: As for `transaction`.
-        label: As for `transaction`.
         retry_on: Other errors after which it is run again, such as `(locks.CannotServe, locks.LockLost)` for lost
             servers. It waits before such a run: 0.05 seconds at first, then twice as long each time, up to 5 seconds,
             minus a random part of at most half.
-        owner: As for `transaction`.
         learn: Whether a run first takes the locks that earlier runs requested through the transaction. `Transaction.learned`
             has these. The function itself gets `LockTimeout` when it requests one that could not be locked in time.
+        **options: As for `transaction`; see `locks.values.TransactionOptions`.
 
     Returns:
         What the function returned.
@@ -483,13 +443,11 @@ def run_transaction(
         MisuseError: The function returned a coroutine, whose body was not run.
     """
     check_callable(function, "function", RUN_IN_A_COROUTINE)
+    check_names("run_transaction", options, TransactionOptions, "retries", "retry_on", "learn")
     again = Retries(retries, retry_on, learn)
     created = default_node().now()
     while True:
-        tx = Transaction(
-            *(timeout, "abort", created, await_nodes, on_lost, nodes, require, label, owner),
-            again.learned,
-        )
+        tx = Transaction(options, "abort", created, again.learned)
         try:
             with tx:
                 tx._take_learned()

@@ -1,6 +1,7 @@
-"""What the calls of `locks` take and return: lock ids, modes, views of a lock's queue, results, reports of deadlocks."""
+"""What the calls of `locks` take and return: lock ids, modes, views of a lock's queue, results, reports of deadlocks, options."""
 
 from locks.lock_ids import Atom, units
+from locks.node.client.options import ClientOptions, LockOptions, TransactionOptions
 from locks.words import (
     AgentId,
     Contender,
@@ -19,16 +20,19 @@ from locks.words import (
 __all__ = [
     "AgentId",
     "Atom",
+    "ClientOptions",
     "Contender",
     "Deadlock",
     "Edge",
     "LockId",
     "LockInfo",
+    "LockOptions",
     "LockResult",
     "Mode",
     "Notification",
     "RequestRecord",
     "Require",
+    "TransactionOptions",
     "View",
     "units",
 ]

@@ -21,7 +21,7 @@ def agent(number: int) -> AgentId:
 
 def key(entry: Entry) -> Key:
     """What identifies an entry in table and oracle."""
-    return (entry.owner.id, entry.slot.lock_id, entry.mode)
+    return (entry.requester.id, entry.slot.lock_id, entry.mode)
 
 
 def written(a_key: Key) -> str:
@@ -153,8 +153,8 @@ class Lockstep:
             The surrenders that were needed, such as `2 surrender a/1`.
         """
         surrenders: list[str] = []
-        while self.table.owners:
-            free = [owner.id for owner in self.table.owners.values() if not owner.waiting]
+        while self.table.requesters:
+            free = [owner.id for owner in self.table.requesters.values() if not owner.waiting]
             if free:
                 self.remove(min(free))
                 continue
@@ -291,7 +291,7 @@ def check_structure(table: LockTable) -> None:
     tree = slots(root)
     everything = [entry for slot in tree for entry in slot.entries()]
     assert {e.number: e for e in everything} == table._entries
-    assert {e.owner.id for e in everything} == set(table.owners)
+    assert {e.requester.id for e in everything} == set(table.requesters)
     for slot in tree:
         below = [e for s in slots(slot) if s is not slot for e in s.entries()]
         own = list(slot.entries())
@@ -308,8 +308,8 @@ def check_structure(table: LockTable) -> None:
             assert slot.waiting((rank,)) == sum(not e.granted for e in queue)
         for child in slot.children.values():
             assert child.parent is slot
-    for owner in table.owners.values():
-        own = [e for e in everything if e.owner is owner]
+    for owner in table.requesters.values():
+        own = [e for e in everything if e.requester is owner]
         assert set(owner.all()) == set(own)
         assert all(e.slot is slot for slot, entries in owner.entries.items() for e in entries)
         assert owner.total == len(own)

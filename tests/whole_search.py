@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from locks.core.server.machine import ServerMachine
 from locks.core.server.notifier import News, Notifier
-from locks.core.server.tree import COVERED_RIVALS, Entry, EntryOwner
+from locks.core.server.tree import COVERED_RIVALS, Entry, Requester
 from locks.core.server.waits import WaitEdge
 
 __all__ = ["WholeServer", "edges_from", "tied_ones"]
@@ -24,13 +24,13 @@ def rivals_around(entry: Entry) -> Iterator[Entry]:
                 yield from slot.queues[rank]
 
 
-def edges_from(owner: EntryOwner) -> Iterator[WaitEdge]:
+def edges_from(owner: Requester) -> Iterator[WaitEdge]:
     """The edges that go out from an owner; only covered ones are left out."""
     for waiter in owner.all():
         if waiter.waits:
             alone = not any(own is not waiter for own in owner.around(waiter.slot))
             for holder in rivals_around(waiter):
-                to = holder.owner
+                to = holder.requester
                 if to is owner or not to.waits:
                     continue
                 if not holder.granted and holder.place > waiter.place:
@@ -44,7 +44,7 @@ def edges_from(owner: EntryOwner) -> Iterator[WaitEdge]:
                     yield WaitEdge(owner, to, waiter, holder)
 
 
-def tied_ones(owners: list[EntryOwner], edges: list[WaitEdge]) -> set[EntryOwner]:
+def tied_ones(owners: list[Requester], edges: list[WaitEdge]) -> set[Requester]:
     """Those who wait, to whom a way leads from elsewhere, and from whom one leads there."""
     waiting = [owner for owner in owners if owner.waits]
     there = {owner for owner in waiting if owner.requests_elsewhere}
@@ -54,8 +54,8 @@ def tied_ones(owners: list[EntryOwner], edges: list[WaitEdge]) -> set[EntryOwner
     )
 
 
-def _spread(found: set[EntryOwner], steps: list[tuple[EntryOwner, EntryOwner]]) -> set[EntryOwner]:
-    ways: dict[EntryOwner, list[EntryOwner]] = {}
+def _spread(found: set[Requester], steps: list[tuple[Requester, Requester]]) -> set[Requester]:
+    ways: dict[Requester, list[Requester]] = {}
     for by, to in steps:
         ways.setdefault(by, []).append(to)
     todo = list(found)
@@ -70,7 +70,7 @@ class WholeNotifier(Notifier):
     """Looks at everything after each step."""
 
     def _notify_tied(self, news: News) -> None:
-        owners = list(self._table.owners.values())
+        owners = list(self._table.requesters.values())
         edges = [edge for owner in owners for edge in edges_from(owner)]
         tied = tied_ones(owners, edges)
         self._tied = {owner: None for owner in owners if owner in tied}
@@ -78,14 +78,14 @@ class WholeNotifier(Notifier):
             if edge.by in tied and edge.to in tied:
                 self._notify_edge(edge, news)
 
-    def _on_no_cycle(self) -> set[EntryOwner]:
+    def _on_no_cycle(self) -> set[Requester]:
         return set()
 
-    def _look_for_cycle(self, start: EntryOwner, news: News, seen: set[EntryOwner]) -> bool:
+    def _look_for_cycle(self, start: Requester, news: News, seen: set[Requester]) -> bool:
         if not start.waits:
             return False
         edges: list[WaitEdge] = []
-        reached: dict[EntryOwner, WaitEdge] = {}
+        reached: dict[Requester, WaitEdge] = {}
         todo = [start]
         for owner in todo:
             for edge in edges_from(owner):

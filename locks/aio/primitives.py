@@ -10,10 +10,11 @@ from locks.aio.leaving import AsyncBlock
 from locks.aio.loops import for_its_caller
 from locks.aio.tasks import at_once, call, running
 from locks.errors import MisuseError
-from locks.model import LockId, Mode, Require
-from locks.node.client.owner import Owner
+from locks.model import LockId, Mode
+from locks.node.client.options import ClientOptions, LockOptions
 from locks.node.client.scope import Nodes
 from locks.program.default import is_at_hand
+from locks.runtime.hints import Unpack
 from locks.runtime.leaving import Hold
 from locks.shapes.reentrant import RLock as BlockingRLock
 from locks.shapes.semaphore import Semaphore as BlockingSemaphore
@@ -55,16 +56,9 @@ class Lock(AsyncBlock):
         self,
         lock_id: Sequence[Any],
         mode: Mode = "write",
-        *,
-        nodes: Nodes | None = None,
-        require: Require | None = None,
-        timeout: float | None = None,
-        owner: Owner | None = None,
-        label: str | None = None,
+        **options: Unpack[LockOptions],
     ) -> None:
-        self._blocking = self._kind(
-            lock_id, mode, nodes=nodes, require=require, timeout=timeout, owner=owner, label=label
-        )
+        self._blocking = self._kind(lock_id, mode, **options)
 
     @classmethod
     def of(cls: type[L], lock: blocking.Lock | BlockingRLock) -> L:
@@ -135,19 +129,8 @@ class RLock(Lock):
 class RWLock:
     """A lock on one id for many readers or one writer. The arguments are those of `locks.RWLock`."""
 
-    def __init__(
-        self,
-        lock_id: Sequence[Any],
-        *,
-        nodes: Nodes | None = None,
-        require: Require | None = None,
-        timeout: float | None = None,
-        owner: Owner | None = None,
-        label: str | None = None,
-    ) -> None:
-        both = blocking.RWLock(
-            lock_id, nodes=nodes, require=require, timeout=timeout, owner=owner, label=label
-        )
+    def __init__(self, lock_id: Sequence[Any], **options: Unpack[LockOptions]) -> None:
+        both = blocking.RWLock(lock_id, **options)
         self._read, self._write = Lock.of(both.read_lock()), Lock.of(both.write_lock())
 
     def __repr__(self) -> str:
@@ -178,13 +161,9 @@ class Semaphore(Lock):
         value: int,
         *,
         nodes: Nodes | None = None,
-        timeout: float | None = None,
-        owner: Owner | None = None,
-        label: str | None = None,
+        **options: Unpack[ClientOptions],
     ) -> None:
-        self._blocking = BlockingSemaphore(
-            lock_id, value, nodes=nodes, timeout=timeout, owner=owner, label=label
-        )
+        self._blocking = BlockingSemaphore(lock_id, value, nodes=nodes, **options)
 
     def unit(self) -> int:
         """The caller's unit, from 0 to the number of units - 1."""

@@ -13,7 +13,8 @@ from locks.aio.transactions import Lost
 from locks.errors import InvalidOption
 from locks.lock_ids import shown
 from locks.model import LockId
-from locks.node.client.owner import Owner
+from locks.node.client.options import ClientOptions
+from locks.runtime.hints import Unpack
 from locks.runtime.leaving import Hold
 from locks.shapes import once as blocking
 
@@ -27,9 +28,7 @@ def once(
     lock_id: Sequence[Any],
     *,
     remember: float = blocking.DAY,
-    timeout: float | None = None,
-    label: str | None = None,
-    owner: Owner | None = None,
+    **options: Unpack[ClientOptions],
 ) -> Once:
     """Do some work once for a lock id; see `locks.once`.
 
@@ -39,9 +38,7 @@ def once(
     @aio.once(("report", 47), remember=3600)
     async def report(): ...
     """
-    return Once(
-        blocking.once(lock_id, remember=remember, timeout=timeout, label=label, owner=owner)
-    )
+    return Once(blocking.once(lock_id, remember=remember, **options))
 
 
 class Once:

@@ -11,16 +11,16 @@ from locks import transactions as blocking
 from locks.aio.leaving import AsyncBlock
 from locks.aio.tasks import at_once, call, running
 from locks.errors import LockLost, LocksError, MisuseError
-from locks.model import Deadlock, LockId, Require
+from locks.model import Deadlock, LockId
 from locks.node.client.agent import Agent
-from locks.node.client.owner import Owner
-from locks.node.client.scope import Nodes
+from locks.node.client.options import TransactionOptions, check_names
 from locks.program.default import default_node, is_at_hand
 from locks.retries import Learned, Retries
 from locks.runtime.callables import check_awaitable, check_callable, check_can_be_called
+from locks.runtime.hints import Unpack
 from locks.runtime.leaving import Hold
 from locks.runtime.waiter import Event
-from locks.transactions import OnDeadlock, OnLost
+from locks.transactions import OnDeadlock
 
 __all__ = ["Lost", "Transaction", "run_transaction", "transaction"]
 
@@ -80,23 +80,15 @@ class Transaction(AsyncBlock):
 
     def __init__(
         self,
-        timeout: float | None = None,
+        options: TransactionOptions,
         on_deadlock: OnDeadlock = "abort",
         created: int | None = None,
-        await_nodes: bool = False,
-        on_lost: OnLost | None = None,
-        nodes: Nodes | None = None,
-        require: Require | None = None,
-        label: str | None = None,
-        owner: Owner | None = None,
         learned: Learned | None = None,
     ) -> None:
+        on_lost = options.get("on_lost")
         if on_lost is not None:
-            on_lost = _in_loop(on_lost)
-        self._prepared = blocking.Transaction(
-            *(timeout, on_deadlock, created, await_nodes, on_lost, nodes, require, label, owner),
-            learned,
-        )
+            options = {**options, "on_lost": _in_loop(on_lost)}
+        self._prepared = blocking.Transaction(options, on_deadlock, created, learned)
         self._begun: blocking.Transaction | None = None
 
     @property
@@ -178,38 +170,23 @@ def _in_loop(on_lost: Callable[[LockLost], object]) -> Callable[[LockLost], None
 
 
 def transaction(
-    *,
-    timeout: float | None = None,
-    on_deadlock: OnDeadlock = "abort",
-    await_nodes: bool = False,
-    on_lost: OnLost | None = None,
-    nodes: Nodes | None = None,
-    require: Require | None = None,
-    label: str | None = None,
-    owner: Owner | None = None,
+    *, on_deadlock: OnDeadlock = "abort", **options: Unpack[TransactionOptions]
 ) -> Transaction:
     """Create a transaction, to be used in an `async with` statement.
 
     The options are those of `locks.transaction`; `on_lost` is called in the event loop.
     """
-    return Transaction(
-        timeout, on_deadlock, None, await_nodes, on_lost, nodes, require, label, owner
-    )
+    check_names("transaction", options, TransactionOptions, "on_deadlock")
+    return Transaction(options, on_deadlock)
 
 
 async def run_transaction(
     function: Callable[[Transaction], Awaitable[T]],
     *,
     retries: int = 100,
-    timeout: float | None = None,
-    await_nodes: bool = False,
-    on_lost: OnLost | None = None,
-    nodes: Nodes | None = None,
-    require: Require | None = None,
-    label: str | None = None,
     retry_on: type[LocksError] | tuple[type[LocksError], ...] = (),
-    owner: Owner | None = None,
     learn: bool = True,
+    **options: Unpack[TransactionOptions],
 ) -> T:
     """Run a coroutine function in a transaction, and again each time the transaction is aborted.
 
@@ -226,13 +203,11 @@ async def run_transaction(
         MisuseError: The result can't be awaited: the function is not a coroutine function.
     """
     check_can_be_called(function, "function")
+    check_names("run_transaction", options, TransactionOptions, "retries", "retry_on", "learn")
     again = Retries(retries, retry_on, learn)
     created = (await call(default_node)).now()
     while True:
-        tx = Transaction(
-            *(timeout, "abort", created, await_nodes, on_lost, nodes, require, label, owner),
-            again.learned,
-        )
+        tx = Transaction(options, "abort", created, again.learned)
         try:
             async with tx:
                 if again.learned:

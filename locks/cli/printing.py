@@ -28,7 +28,6 @@ IN_OPTIONS = {
     ),
     "LOCKS_ALLOW_PLAINTEXT=1 or allow_plaintext=True if": "set LOCKS_ALLOW_PLAINTEXT=1 if",
     "with epmd=True": "with LOCKS_EPMD=1",
-    "the address is another option: listen=": "the address is another option: --listen ",
 }
 
 

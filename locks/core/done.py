@@ -62,15 +62,15 @@ __all__ = [
     "can_be_set",
     "extended",
     "grants_over",
-    "moved",
     "read",
+    "shifted",
     "why_not",
 ]
 
 MOST_MARKS = 100  # in one page
 
 
-def moved(mark: Mark, then: int, now: int) -> Mark:
+def shifted(mark: Mark, then: int, now: int) -> Mark:
     """A mark with its times by another clock.
 
     Args:
@@ -180,7 +180,7 @@ class Marks:
         mark = question.mark
         before = self._tellable(question, now)
         if mark is not None and self.accepts(question, since):
-            self.add(moved(mark, question.now, now), now)
+            self.add(shifted(mark, question.now, now), now)
         had = before is not None and (mark is None or before.token >= mark.token)
         return MarkFact(self._tellable(question, now), had, since, complete, servers, now)
 

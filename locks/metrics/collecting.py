@@ -79,7 +79,7 @@ def look(node: Node, by_first: bool) -> Present:
     elections: dict[str, str] = {}
     now = asked = got = times.clock()
     asked_at, got_at = times.asked, times.got
-    for owner in node.server.machine.table.owners.values():
+    for owner in node.server.machine.table.requesters.values():
         for slot, entries in owner.entries.items():
             if is_contest(slot.lock_id):
                 election = show(slot.lock_id[1:])[:LONGEST_TEXT]

@@ -24,7 +24,7 @@ from collections.abc import Callable
 
 from locks.mvcc.model import Txn, TxnDeadlock, TxnId, TxnWait
 from locks.mvcc.records import Guard, KeyLock, by_number
-from locks.mvcc.waiting import Party, Waits
+from locks.mvcc.waiting import ActiveTxn, Waits
 
 __all__ = ["STEPS", "Deadlocks", "choose_victim"]
 
@@ -44,10 +44,10 @@ class Search:
 
     __slots__ = ("done", "path", "todo", "told")
 
-    def __init__(self, party: Party) -> None:
+    def __init__(self, txn_state: ActiveTxn) -> None:
         self.path: dict[TxnId, Guard] = {}
         self.told: dict[KeyLock, int] = {}
-        self.todo = list(party.waits)
+        self.todo = list(txn_state.waits)
         self.done = 0
 
 
@@ -81,7 +81,7 @@ class Deadlocks:
             if txn_id in self.searches:
                 self._once_more.add(txn_id)
             else:
-                self.searches[txn_id] = Search(self._waits.parties[txn_id])
+                self.searches[txn_id] = Search(self._waits.active[txn_id])
 
     def go_on(self) -> TxnDeadlock | None:
         """Search, as far as one turn goes; return the last deadlock that was found."""
@@ -108,8 +108,8 @@ class Deadlocks:
 
     def _comes_back(self, txn_id: TxnId, search: Search) -> bool:
         """Go on with a search; return whether it has come back to its transaction."""
-        parties, path, todo = self._waits.parties, search.path, search.todo
-        target = parties.get(txn_id)
+        active, path, todo = self._waits.active, search.path, search.todo
+        target = active.get(txn_id)
         if target is None or not target.waits:  # it stopped waiting meanwhile
             todo.clear()
             search.done = 0
@@ -133,16 +133,16 @@ class Deadlocks:
                     path[other] = guard
                     if other == txn_id:
                         return True
-                    party = parties.get(other)
-                    if party is not None:
-                        todo += party.waits
+                    txn_state = active.get(other)
+                    if txn_state is not None:
+                        todo += txn_state.waits
         return False
 
     def _look_ahead(
         self,
         guard: Guard,
         lock: KeyLock,
-        target: Party,
+        target: ActiveTxn,
         told: dict[KeyLock, int],
         reached: list[TxnId],
     ) -> bool:
@@ -156,7 +156,7 @@ class Deadlocks:
         """
         if lock not in guard.places:
             return True  # it reads
-        first = self._waits.parties[guard.txn.id].places[lock][0].number
+        first = self._waits.active[guard.txn.id].places[lock][0].number
         theirs = target.places.get(lock)
         if theirs is not None and theirs[0].number < first:
             reached.append(target.txn.id)
@@ -183,7 +183,7 @@ class Deadlocks:
 
     def _resolve(self, cycle: tuple[TxnWait, ...]) -> TxnDeadlock:
         """Choose the victim of a cycle, and end its waits."""
-        txns = [self._waits.parties[wait.waiter.id].txn for wait in cycle]
+        txns = [self._waits.active[wait.waiter.id].txn for wait in cycle]
         victim, rule = choose_victim(txns)
         begin = [wait.waiter.id for wait in cycle].index(victim.id)
         report = TxnDeadlock(victim, cycle[begin:] + cycle[:begin], rule)

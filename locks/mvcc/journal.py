@@ -34,7 +34,7 @@ class Journal:
         self._states = states
         self._finish = finish
         self._stop = stop
-        self.torn: object = False
+        self.torn = False
 
     def conclude(self, work: Work | None = None) -> None:
         """A turn is done: wake whose wait is over."""

@@ -63,24 +63,24 @@ class Lines:
     def wait_at(self, lock: KeyLock, guard: Guard, writes: bool) -> None:
         """Let a request wait."""
         waits = self.waits
-        party = waits.party(guard.txn)
+        txn_state = waits.activate(guard.txn)
         if not writes:
             lock.insert(lock.readers, guard)
         elif lock in guard.places:
             lock.remove(lock.roaming, guard)
         else:
-            waits.put_place(party, guard, lock)
+            waits.put_place(txn_state, guard, lock)
             lock.insert(lock.queue, guard)
         if not lock.contended:
             waits.count(lock)
         self.waiting += 1
-        waits.begin_wait(party, guard, lock)
+        waits.begin_wait(txn_state, guard, lock)
         self.changed.append(guard)
 
     def take_place(self, lock: KeyLock, guard: Guard) -> None:
         """Put a writer into the queue without waiting there, unless it is in it."""
         if lock not in guard.places:
-            self.waits.put_place(self.waits.party(guard.txn), guard, lock)
+            self.waits.put_place(self.waits.activate(guard.txn), guard, lock)
             self._line_up(lock, guard)
 
     def _line_up(self, lock: KeyLock, guard: Guard) -> None:
@@ -142,12 +142,12 @@ class Lines:
         """Give the reservation to a guard that is not in the queue."""
         lock.reservation = guard
         if lock not in guard.places:
-            self.waits.put_place(self.waits.party(guard.txn), guard, lock)
+            self.waits.put_place(self.waits.activate(guard.txn), guard, lock)
         self._clear_way(lock, guard.txn.id)
 
     def _clear_way(self, lock: KeyLock, txn_id: TxnId) -> None:
         """Take all requests of the lock's holder out of its queues."""
-        for guard in tuple(self.waits.parties[txn_id].places.get(lock, ())):
+        for guard in tuple(self.waits.active[txn_id].places.get(lock, ())):
             if lock.reservation is not guard:
                 self.waits.take_place(guard, lock)
                 self.waits.step_out(guard, lock)
@@ -158,7 +158,7 @@ class Lines:
 
     def hold(self, lock: KeyLock, txn: Txn, strength: Strength) -> None:
         """Make a transaction the holder of a lock that no other one holds."""
-        party = self.waits.party(txn)
+        txn_state = self.waits.activate(txn)
         if lock.holder is not None:
             if strength == "intent":
                 lock.strength = strength
@@ -167,7 +167,7 @@ class Lines:
             return
         reserver, lock.reservation = lock.reservation, None
         lock.holder, lock.strength = txn, strength
-        party.held[lock.key] = lock
+        txn_state.held[lock.key] = lock
         if reserver is not None:
             lock.contended = False  # as for an empty queue: the new holder counts from here
             if reserver.txn.id == txn.id:
@@ -192,9 +192,9 @@ class Lines:
     def release(self, lock: KeyLock, committed: Timestamp | None) -> None:
         """The holder is finished."""
         assert lock.holder is not None
-        party = self.waits.parties[lock.holder.id]
-        del party.held[lock.key]
-        party.contended -= lock.contended
+        txn_state = self.waits.active[lock.holder.id]
+        del txn_state.held[lock.key]
+        txn_state.contended -= lock.contended
         lock.holder = None
         if committed is not None and lock.strength == "intent":
             lock.last_committed = max(committed, lock.last_committed or 0)

@@ -110,7 +110,7 @@ class KeyLock:
         ] = []  # members of the queue whose transactions also wait elsewhere
         self.readers: list[Guard] = []
         self.last_committed: Timestamp | None = None
-        self.contended = False  # whether it counts in its holder's `Party.contended`
+        self.contended = False  # whether it counts in its holder's `ActiveTxn.contended`
 
     def insert(self, line: list[Guard], guard: Guard) -> None:
         """Put a guard at its place in the queue, or among the readers."""

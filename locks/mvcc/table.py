@@ -253,9 +253,9 @@ class LockStates:
             self._lines.take_out(guard)
         guard.owner = None
         del self._guards[guard.number]
-        party = self._waits.parties.get(guard.txn.id)
-        if party is not None:
-            party.guards.pop(guard, None)
+        txn_state = self._waits.active.get(guard.txn.id)
+        if txn_state is not None:
+            txn_state.guards.pop(guard, None)
             self._waits.drop(guard.txn.id)
             self._look_for_deadlocks(guard.txn.id)
 
@@ -341,8 +341,8 @@ class LockStates:
     def locks(self, txn: Txn) -> tuple[Key, ...]:
         """The keys that a transaction has locked, in the order in which it locked them."""
         self._waits.check(txn)
-        party = self._waits.parties.get(txn.id)
-        return () if party is None else tuple(party.held)
+        txn_state = self._waits.active.get(txn.id)
+        return () if txn_state is None else tuple(txn_state.held)
 
     def statistics(self, now: float = 0.0) -> Statistics:
         """Figures; they are counted when they are asked for.
@@ -360,7 +360,7 @@ class LockStates:
             queued_writers=sum(len(lock.queue) for lock in locks),
             waiting_readers=sum(len(lock.readers) for lock in locks),
             guards=len(self._guards),
-            transactions=len(self._waits.parties),
+            transactions=len(self._waits.active),
             remembered=len(self._endings),
             deadlocks=self._deadlocks.found,
             pushes=self._pushes,
@@ -411,10 +411,10 @@ class LockStates:
 
     def _end(self, txn_id: TxnId, ending: Ending) -> None:
         """Remember how a transaction has ended; its requests that wait are lost."""
-        self._endings.note(txn_id, ending, self._waits.parties)
-        party = self._waits.parties.get(txn_id)
-        if party is not None:
-            for guard in list(party.waits):
+        self._endings.note(txn_id, ending, self._waits.active)
+        txn_state = self._waits.active.get(txn_id)
+        if txn_state is not None:
+            for guard in list(txn_state.waits):
                 self._lines.lose(guard)
                 guard.ending = ending
 

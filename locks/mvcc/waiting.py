@@ -1,6 +1,6 @@
 """The wait-for graph of a lock table, and how transactions have ended.
 
-`Waits` has a `Party` for each transaction that holds a lock or has a request in a queue, and
+`Waits` has a `ActiveTxn` for each transaction that holds a lock or has a request in a queue, and
 answers queries on the wait-for graph between them. `Endings` has the finished transactions.
 
 A request waits at one key at most. There
@@ -53,8 +53,8 @@ from locks.mvcc.model import Key, Outcome, Timestamp, Txn, TxnDeadlock, TxnId, T
 from locks.mvcc.records import Ending, Guard, KeyLock, by_number
 
 __all__ = [
+    "ActiveTxn",
     "Endings",
-    "Party",
     "Waits",
     "check_timestamp",
     "ended_error",
@@ -63,7 +63,7 @@ __all__ = [
 ]
 
 
-class Party:
+class ActiveTxn:
     """A transaction that holds locks, or has requests in line."""
 
     __slots__ = ("contended", "guards", "held", "places", "txn", "waits")
@@ -78,10 +78,10 @@ class Party:
 
 
 class Waits:
-    """The parties, and the edges between them."""
+    """The active transactions, and the edges between them."""
 
     def __init__(self) -> None:
-        self.parties: dict[TxnId, Party] = {}
+        self.active: dict[TxnId, ActiveTxn] = {}
 
     def check(self, txn: Txn) -> None:
         """Raise unless it is a transaction that can be in this table."""
@@ -92,8 +92,8 @@ class Waits:
         if priority is not None and not isinstance(priority, int):
             raise MisuseError(f"priority {priority!r} of {txn!r} is not an integer", txn=txn)
         try:
-            if txn_id not in self.parties:
-                for other in self.parties:
+            if txn_id not in self.active:
+                for other in self.active:
                     _ = txn_id < other  # type: ignore[operator]
                     break
         except TypeError as error:
@@ -103,44 +103,44 @@ class Waits:
                 txn=repr(txn),
             ) from None
 
-    def party(self, txn: Txn) -> Party:
-        """A transaction's party, made if there is none."""
-        party = self.parties.get(txn.id)
-        if party is None:
-            party = self.parties[txn.id] = Party(txn)
+    def activate(self, txn: Txn) -> ActiveTxn:
+        """A transaction's state, made if there is none."""
+        txn_state = self.active.get(txn.id)
+        if txn_state is None:
+            txn_state = self.active[txn.id] = ActiveTxn(txn)
         else:
-            party.txn = txn
-        return party
+            txn_state.txn = txn
+        return txn_state
 
     def drop(self, txn_id: TxnId) -> None:
-        """Forget a party if it neither holds nor waits for anything."""
-        party = self.parties.get(txn_id)
-        if party is not None and not party.held and not party.guards:
-            del self.parties[txn_id]
+        """Forget a transaction if it neither holds nor waits for anything."""
+        txn_state = self.active.get(txn_id)
+        if txn_state is not None and not txn_state.held and not txn_state.guards:
+            del self.active[txn_id]
 
-    def put_place(self, party: Party, guard: Guard, lock: KeyLock) -> None:
-        """Note that a request of a party has a place at a lock from now on."""
-        party.guards[guard] = guard.places[lock] = None
-        mine = party.places.get(lock)
+    def put_place(self, txn_state: ActiveTxn, guard: Guard, lock: KeyLock) -> None:
+        """Note that a request of a transaction has a place at a lock from now on."""
+        txn_state.guards[guard] = guard.places[lock] = None
+        mine = txn_state.places.get(lock)
         if mine is None:
-            party.places[lock] = [guard]
+            txn_state.places[lock] = [guard]
         else:
             insort(mine, guard, key=by_number)
 
     def take_place(self, guard: Guard, lock: KeyLock) -> None:
         """Note that a request no longer has a place at a lock."""
         del guard.places[lock]
-        places = self.parties[guard.txn.id].places
+        places = self.active[guard.txn.id].places
         mine = places[lock]
         del mine[bisect_left(mine, guard.number, key=by_number)]
         if not mine:
             del places[lock]
 
-    def begin_wait(self, party: Party, guard: Guard, lock: KeyLock) -> None:
-        """Note that a request of a party begins to wait; a writer is in the queue already."""
+    def begin_wait(self, txn_state: ActiveTxn, guard: Guard, lock: KeyLock) -> None:
+        """Note that a request of a transaction begins to wait; a writer is in the queue already."""
         guard.waits_at = lock
-        waits = party.waits
-        party.guards[guard] = waits[guard] = None
+        waits = txn_state.waits
+        txn_state.guards[guard] = waits[guard] = None
         if len(waits) > 1:
             # All that wait at a queue roam from now on; with the third one the first two do
             # already.
@@ -153,7 +153,7 @@ class Waits:
     def end_wait(self, guard: Guard) -> bool:
         """Note that a request stopped waiting; return whether none of its transaction waits now."""
         guard.waits_at = None
-        waits = self.parties[guard.txn.id].waits
+        waits = self.active[guard.txn.id].waits
         del waits[guard]
         if len(waits) == 1:
             for other in waits:
@@ -166,7 +166,7 @@ class Waits:
     def step_out(self, guard: Guard, lock: KeyLock) -> None:
         """Take a writer out of the queue."""
         lock.remove(lock.queue, guard)
-        if guard.waits_at is not lock or len(self.parties[guard.txn.id].waits) > 1:
+        if guard.waits_at is not lock or len(self.active[guard.txn.id].waits) > 1:
             lock.remove(lock.roaming, guard)
 
     def count(self, lock: KeyLock) -> None:
@@ -175,7 +175,7 @@ class Waits:
         if contended is not lock.contended:
             lock.contended = contended
             if lock.holder is not None:
-                self.parties[lock.holder.id].contended += 1 if contended else -1
+                self.active[lock.holder.id].contended += 1 if contended else -1
 
     def front(self, lock: KeyLock) -> Txn:
         """The first transaction that requests wait for at a lock."""
@@ -192,21 +192,21 @@ class Waits:
         me, front = guard.txn, self.front(lock)
         if front.id == txn_id:
             return TxnWait(me, front, lock.key, lock.holder is not None)
-        party = self.parties.get(txn_id)
-        if lock in guard.places and party is not None:
-            theirs, mine = party.places.get(lock), self.parties[me.id].places[lock]
+        txn_state = self.active.get(txn_id)
+        if lock in guard.places and txn_state is not None:
+            theirs, mine = txn_state.places.get(lock), self.active[me.id].places[lock]
             if theirs is not None and theirs[0].number < mine[0].number:
                 return TxnWait(me, theirs[0].txn, lock.key, False)
         return None
 
     def both_ways(self, txn_id: TxnId) -> bool:
         """Whether a transaction waits, and another one may wait for it."""
-        party = self.parties.get(txn_id)
-        if party is None or not party.waits:
+        txn_state = self.active.get(txn_id)
+        if txn_state is None or not txn_state.waits:
             return False
-        if party.contended:
+        if txn_state.contended:
             return True
-        for lock, mine in party.places.items():
+        for lock, mine in txn_state.places.items():
             if lock.queue and lock.queue[-1] is not mine[0]:
                 return True
         return False

@@ -115,7 +115,7 @@ class Dispatch:
         self._on_broken = on_broken
         self._queue: deque[tuple[Receiver, Any]] = deque()
         self.unsettled: dict[Agent, None] = {}
-        self.torn: object = False
+        self.torn = False
         self.touched: dict[Actor, int] = {}
         self._outbox: deque[tuple[Actor, Any]] = deque()
         self._turns = TURNS

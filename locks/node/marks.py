@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from locks.core.done import Marks, Recovery, Told, moved
+from locks.core.done import Marks, Recovery, Told, shifted
 from locks.core.facts import AskMark, AskMarks, Mark, MarkFact, MarkPage
 from locks.node.peers.local_node import Connections, LocalNode
 from locks.node.ports import Servers
@@ -239,7 +239,7 @@ class Memory:
             now = self._node.server.record.now()
             for mark in page.marks:
                 if self._node.name in self._servers.around(mark.lock_id):
-                    self._marks.add(moved(mark, page.now, now), now)
+                    self._marks.add(shifted(mark, page.now, now), now)
             first = first or Told(page.started, page.complete, page.anew)
             if page.more:
                 self._ask(cluster, name, page.more, first)

@@ -11,7 +11,7 @@ worker joins or leaves.
     member                        the groups and present tasks of one worker; likewise
     groups                        the group of a resource
     backlog                       tasks in memory, by group
-    turns                         the order of turns among the groups of a worker
+    round_robin                     the order of turns among the groups of a worker
     part                          one part of a worker, from joining to leaving
     run                           a worker's run of a backlog
     worker                        the class that users use

@@ -1,6 +1,6 @@
 """A worker's run of a backlog: it does the tasks of its groups, one slice of a group after the other.
 
-Its part notifies it of its groups, and the backlog of groups with tasks (`Turns`). So a waiting
+Its part notifies it of its groups, and the backlog of groups with tasks (`RoundRobin`). So a waiting
 worker polls nothing, and a woken one looks at one group.
 """
 
@@ -18,7 +18,7 @@ from locks.errors import MisuseError
 from locks.ownership.backlog import Among, Backlog, Doer, Run
 from locks.ownership.errors import StaleToken
 from locks.ownership.part import Part, Task
-from locks.ownership.turns import BATCH, QUICK, SLICE, Turns
+from locks.ownership.round_robin import BATCH, QUICK, SLICE, RoundRobin
 from locks.runtime.leaving import Block, entering
 from locks.runtime.port import world
 from locks.runtime.waiter import Waiter
@@ -67,7 +67,7 @@ class BacklogRun(Block, Generic[T]):
         self._handler = here.stepwise(handler)
         self._guards = bool(tasks.retries) or tasks.on_failure != "stop"
         self._clock = here.clock()
-        self._turns = Turns(self._clock)
+        self._turns = RoundRobin(self._clock)
         self._waiter: Waiter | None = None
         self._me: ref[Run] = ref(self)
 

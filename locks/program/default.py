@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,7 +24,7 @@ from locks.program.handed_down import hand_down, handed_down
 from locks.program.settings import Setting, arguments, read_settings
 from locks.program.several import one_of_several
 from locks.runtime.executor import check_interpreter_lasts
-from locks.runtime.first_use import Unloaded
+from locks.runtime.first_use import Unloaded, loaded
 from locks.runtime.forked import forked_from
 from locks.runtime.identity import client_key
 from locks.runtime.native import native_lock
@@ -367,7 +366,7 @@ def _begin(plan: _Plan) -> Node:
         MisuseError: This process is one of several, would have locks of its own, and nothing says that this is intended.
     """
     global _default, _newborn, _begun, _plan, _parents_plan, _started_in
-    patcher = sys.modules.get("eventlet.patcher")
+    patcher = loaded("eventlet.patcher")
     if patcher is not None and patcher.is_monkey_patched("thread"):
         raise MisuseError(GREEN_THREADS, node=plan.name)
     if plan.options is None and not plan.here and (why := one_of_several(forked_from())):

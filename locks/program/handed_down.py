@@ -8,10 +8,10 @@ bytes: a child that uses no locks does not import them.
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 from locks.errors import MisuseError
+from locks.runtime.first_use import loaded
 
 __all__ = ["hand_down", "handed_down"]
 
@@ -31,7 +31,7 @@ class _Legacy:
     def __reduce__(self) -> Any:
         import pickle
 
-        contexts = (sys.modules.get(f"{package}.context") for package in PACKAGES)
+        contexts = (loaded(f"{package}.context") for package in PACKAGES)
         if not any(each and each.get_spawning_popen() for each in contexts):
             raise TypeError(
                 "what a node was started with has secrets in it, and is pickled for a child alone"
@@ -74,6 +74,6 @@ def handed_down() -> Any:
 
 def _configurations() -> list[dict[str, Any]]:
     """What this process hands down, for each of the packages that it has imported."""
-    processes = filter(None, (sys.modules.get(f"{package}.process") for package in PACKAGES))
+    processes = filter(None, (loaded(f"{package}.process") for package in PACKAGES))
     found = (getattr(each.current_process(), "_config", None) for each in processes)
     return [each for each in found if each is not None]

@@ -13,6 +13,7 @@ import sys
 from typing import Any
 
 from locks.program.handed_down import PACKAGES
+from locks.runtime.first_use import loaded
 
 __all__ = ["one_of_several"]
 
@@ -34,17 +35,12 @@ def one_of_several(forked_from: int) -> str | None:
     return None
 
 
-def _module(name: str) -> Any:
-    """A module, if the program has imported it."""
-    return sys.modules.get(name)
-
-
 def _is_only_worker() -> bool:
     """Whether it is the only worker of a server whose other process uses no locks: of gunicorn, or `uvicorn --reload`."""
     arbiters = _arbiters()
     if arbiters and all(each.num_workers == 1 and each.pid == os.getppid() for each in arbiters):
         return True
-    process = _module("multiprocessing.process")
+    process = loaded("multiprocessing.process")
     config = (
         None if process is None else getattr(process.current_process(), "_kwargs", {}).get("config")
     )
@@ -53,14 +49,14 @@ def _is_only_worker() -> bool:
 
 def _arbiters() -> list[Any]:
     """The masters of gunicorn's workers, as a worker has them in its memory."""
-    arbiter = _module("gunicorn.arbiter")
+    arbiter = loaded("gunicorn.arbiter")
     kind = None if arbiter is None else arbiter.Arbiter
     return [] if kind is None else [each for each in gc.get_referrers(kind) if type(each) is kind]
 
 
 def _child() -> str | None:
     """`multiprocessing` has started it, and with it process pools, joblib, the workers of uvicorn and hypercorn; or its copy `multiprocess`."""
-    for process in filter(None, map(_module, (f"{package}.process" for package in PACKAGES))):
+    for process in filter(None, map(loaded, (f"{package}.process" for package in PACKAGES))):
         parent = process.parent_process()
         if parent is not None:
             return f"it was started by process {parent.pid} of the same program"
@@ -73,7 +69,7 @@ def _child() -> str | None:
 
 def _billiard() -> str | None:
     """A process of Celery's pool."""
-    process = _module("billiard.process")
+    process = loaded("billiard.process")
     if process is None or type(process.current_process()).__name__ == "_MainProcess":
         return None
     return f"it is the process {process.current_process().name} of a pool of Celery"
@@ -81,31 +77,31 @@ def _billiard() -> str | None:
 
 def _gunicorn() -> str | None:
     server = os.environ.get("SERVER_SOFTWARE", "")
-    is_worker = _module("gunicorn.arbiter") is not None and server.startswith("gunicorn")
+    is_worker = loaded("gunicorn.arbiter") is not None and server.startswith("gunicorn")
     return "it is one of the workers of gunicorn" if is_worker else None
 
 
 def _uwsgi() -> str | None:
-    several = getattr(_module("uwsgi"), "numproc", 1) > 1
+    several = getattr(loaded("uwsgi"), "numproc", 1) > 1
     return "it is one of the workers of uWSGI" if several else None
 
 
 def _xdist() -> str | None:
     worker = os.environ.get("PYTEST_XDIST_WORKER")
     several = os.environ.get("PYTEST_XDIST_WORKER_COUNT") != "1"
-    if not worker or not several or _module("execnet") is None:
+    if not worker or not several or loaded("execnet") is None:
         return None
     return f"it is {worker}, one of the workers of pytest-xdist"
 
 
 def _ray() -> str | None:
     script = os.path.basename(sys.argv[0]) if sys.argv else ""
-    if _module("ray") is None or script != "default_worker.py":
+    if loaded("ray") is None or script != "default_worker.py":
         return None
     return "it is one of the workers of Ray"
 
 
 def _ppft() -> str | None:
-    spec = getattr(_module("__main__"), "__spec__", None)
+    spec = getattr(loaded("__main__"), "__spec__", None)
     is_worker = spec is not None and spec.name == "ppft.__main__"
     return "it is one of the workers of pathos' ParallelPool" if is_worker else None

@@ -25,6 +25,7 @@ from gevent.hub import Hub
 from locks.errors import MisuseError
 from locks.runtime import port
 from locks.runtime.clock import monotonic
+from locks.runtime.first_use import loaded
 from locks.runtime.native import get_ident, is_main_thread
 
 if TYPE_CHECKING:
@@ -246,15 +247,17 @@ def is_in_event_loop() -> bool:
     block: it runs in the event loop of its kernel, which has no other work. A module that a
     coroutine imports may block as well: web servers import programs before they serve requests.
     """
-    events = sys.modules.get("asyncio.events")
     return (
-        (
-            (events is not None and events._get_running_loop() is not None)
-            or (not sys.modules.keys().isdisjoint(_LOOPS) and _is_in_another_loop())
-        )
+        (_is_in_asyncio() or (not sys.modules.keys().isdisjoint(_LOOPS) and _is_in_another_loop()))
         and _runs_event_loop(greenlet.getcurrent())
         and not _may_block_its_loop()
     )
+
+
+def _is_in_asyncio() -> bool:
+    # Another thread may be importing it. This is faster than `loaded`.
+    running = getattr(sys.modules.get("asyncio.events"), "_get_running_loop", None)
+    return running is not None and running() is not None
 
 
 def _is_in_another_loop() -> bool:
@@ -299,11 +302,10 @@ _LOOPS = frozenset(("trio", *_FOREIGN))
 
 def foreign_loop() -> str | None:
     """The event loop in whose thread the caller runs, and what to do there, if `locks.aio` does not support it."""
-    events = sys.modules.get("asyncio.events")
-    if events is not None and events._get_running_loop() is not None:
+    if _is_in_asyncio():
         return None
     for name, (runs_here, what) in _FOREIGN.items():
-        module = sys.modules.get(name)
+        module = loaded(name)
         if module is not None and runs_here(module):
             return what
     return None

@@ -1,4 +1,4 @@
-"""What is loaded when it is first used: the names of a package, and modules that few programs need.
+"""What is loaded when it is first used: the names of a package, and modules that few programs need; and what programs have loaded.
 
 Type checkers are to see imports instead, in a block for them.
 """
@@ -10,7 +10,14 @@ from collections.abc import Callable, Collection, Mapping
 from importlib import import_module
 from typing import Any
 
-__all__ = ["Unloaded", "at_first_use"]
+__all__ = ["Unloaded", "at_first_use", "loaded"]
+
+
+def loaded(name: str) -> Any:
+    """A module, if the program has imported it; not while a thread is importing it, because some of its names are missing then."""
+    module = sys.modules.get(name)
+    is_half = getattr(getattr(module, "__spec__", None), "_initializing", False)
+    return None if is_half else module
 
 
 class Unloaded:

@@ -92,8 +92,8 @@ class Work:
 class Journal(Protocol):
     """The state that a turn works on, so that the turn can be undone or completed. Only for the turn."""
 
-    torn: object
-    """Whether a turn has begun and is not over. `Turn` sets it, the journal takes it back. After `Turn.quick`: what is to be mended."""
+    torn: bool
+    """Whether the journal must be mended before the next turn: a turn began and is not over, or `Turn.quick` left something to do."""
 
     @property
     def news(self) -> Sized:
@@ -212,7 +212,7 @@ class Turn:
             raise
 
     def quick(self, function: Callable[[Unpack[Ts]], T], *args: Unpack[Ts]) -> T | None:
-        """Take the turn for a function that knows what to do with a torn journal, and changes what it changes by one instruction.
+        """Take the turn for a function that works on a torn journal, too. Its change must be a single atomic assignment.
 
         From within a turn of this thread it is not called, and the answer is `None`.
         """

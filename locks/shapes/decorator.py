@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, TypeVar
 
 from locks.errors import MisuseError
-from locks.model import Mode, Require
-from locks.node.client.owner import Owner
-from locks.node.client.scope import Nodes
+from locks.model import Mode
+from locks.node.client.options import LockOptions, check_names
 from locks.runtime.callables import check_callable, check_ran
+from locks.runtime.hints import Unpack
 from locks.shapes.reentrant import RLock
 
 P = ParamSpec("P")
@@ -25,11 +25,7 @@ WITHIN = "pass a function or a coroutine function, or take the lock inside it"
 def locked(
     lock_id: Sequence[Any] | Callable[..., Sequence[Any]],
     mode: Mode = "write",
-    *,
-    nodes: Nodes | None = None,
-    require: Require | None = None,
-    timeout: float | None = None,
-    owner: Owner | None = None,
+    **options: Unpack[LockOptions],
 ) -> Locked:
     """Run a function, or a coroutine function, with a lock.
 
@@ -44,10 +40,8 @@ def locked(
     Args:
         lock_id: The id; or, if the id depends on the arguments, a function that returns it from the same arguments.
         mode: As for `locks.RLock`.
-        nodes: As for `locks.RLock`.
-        require: As for `locks.RLock`.
-        timeout: As for `locks.RLock`; after a timeout, the call raises `LockTimeout` without running the function.
-        owner: As for `locks.RLock`.
+        **options: As for `locks.RLock`; see `locks.values.LockOptions`. After `timeout`, the call raises `LockTimeout`
+            without running the function.
 
     Returns:
         The decorator.
@@ -55,12 +49,7 @@ def locked(
     Raises:
         InvalidOption: An option is wrong, or the decorated object is not such a function.
     """
-    options: dict[str, Any] = {
-        "nodes": nodes,
-        "require": require,
-        "timeout": timeout,
-        "owner": owner,
-    }
+    check_names("locked", options, LockOptions)
     fixed = None
     if callable(lock_id):
         check_callable(lock_id, "lock_id", "pass a function from the arguments to the id")

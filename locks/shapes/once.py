@@ -13,7 +13,7 @@ from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from locks.core.done import are_set, can_be_set, extended, grants_over, moved, read, why_not
+from locks.core.done import are_set, can_be_set, extended, grants_over, read, shifted, why_not
 from locks.core.facts import AskMark, Mark, MarkFact
 from locks.errors import (
     AlreadyDone,
@@ -24,10 +24,9 @@ from locks.errors import (
     NotMarked,
 )
 from locks.lock_ids import shown
-from locks.model import LockId, check_lock_id, check_timeout, show
+from locks.model import LockId, check_lock_id, show
 from locks.node.client.agent import Agent
-from locks.node.client.clients import checked_label
-from locks.node.client.owner import Owner, checked_owner
+from locks.node.client.options import ClientOptions, check_names
 from locks.node.client.refusals import causes
 from locks.node.client.scope import all_servers
 from locks.node.observing.inquiries import ask_all
@@ -35,10 +34,11 @@ from locks.primitives import ASK
 from locks.program.default import check_shared, default_node
 from locks.runtime.away import begin_in_thread
 from locks.runtime.callables import check_callable, check_ran
+from locks.runtime.hints import Unpack
 from locks.runtime.leaving import ClientBlock, Hold
 from locks.runtime.shown import Shown
 from locks.runtime.waiter import Event, Waiter
-from locks.transactions import Transaction
+from locks.transactions import transaction
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -65,9 +65,7 @@ def once(
     lock_id: Sequence[Any],
     *,
     remember: float = DAY,
-    timeout: float | None = None,
-    label: str | None = None,
-    owner: Owner | None = None,
+    **options: Unpack[ClientOptions],
 ) -> Once:
     """Do some work once for a lock id, whichever of the programs that share lock servers begins first.
 
@@ -87,10 +85,8 @@ def once(
     Args:
         lock_id: A non-empty tuple or list of key elements. It is the lock of the same id.
         remember: Seconds for which the servers remember it, at least one.
-        timeout: Seconds to wait at most while another client does the work; `None` waits for ever.
-        label: The client's name as shown to others, such as "nightly import"; by default the name of its
-            thread, greenlet or actor.
-        owner: The owner of the lock; by default the owner that the caller acts for, or else the caller.
+        **options: `timeout`, which limits the wait while another client does the work, `owner` and `label`; see
+            `locks.values.ClientOptions`.
 
     Returns:
         A context manager for one block, or a decorator.
@@ -98,7 +94,8 @@ def once(
     Raises:
         InvalidOption: An option is wrong.
     """
-    return Once(lock_id, remember, timeout, label, owner)
+    check_names("once", options, ClientOptions, "remember")
+    return Once(lock_id, remember, options)
 
 
 class Once(ClientBlock, metaclass=Shown):
@@ -118,10 +115,8 @@ class Once(ClientBlock, metaclass=Shown):
     def __init__(
         self,
         lock_id: Sequence[Any],
-        remember: float = DAY,
-        timeout: float | None = None,
-        label: str | None = None,
-        owner: Owner | None = None,
+        remember: float,
+        options: ClientOptions,
     ) -> None:
         self.lock_id: LockId = check_lock_id(lock_id)
         if (
@@ -133,12 +128,9 @@ class Once(ClientBlock, metaclass=Shown):
                 f"remember={shown(remember)} is wrong; use a number of seconds from 1 to {LONGEST:.0f}",
                 value=shown(remember),
             )
-        check_timeout(timeout)
         self.remember = float(remember)
-        self._timeout = timeout
-        self._label = None if label is None else checked_label(label)
-        self._owner = checked_owner(owner)
-        self._tx = Transaction(timeout=timeout, label=self._label, owner=self._owner)
+        self._options = options
+        self._tx = transaction(**options)
         self._token: int | None = None
         self._asker: MarkAsker | None = None
 
@@ -160,7 +152,7 @@ class Once(ClientBlock, metaclass=Shown):
 
     def anew(self) -> Once:
         """The same work, for another block."""
-        return Once(self.lock_id, self.remember, self._timeout, self._label, self._owner)
+        return Once(self.lock_id, self.remember, self._options)
 
     @property
     def token(self) -> int:
@@ -196,9 +188,8 @@ class Once(ClientBlock, metaclass=Shown):
         try:
             token = self._tx.write_lock(self.lock_id)
             self._asker = MarkAsker(self._tx.agent, self.lock_id)
-            left = (
-                inf if self._timeout is None else max(0.0, self._timeout - (node.clock() - begun))
-            )
+            timeout = self._options.get("timeout")
+            left = inf if timeout is None else max(0.0, timeout - (node.clock() - begun))
             mark = self._asker.find(min(READ, left), min(SET, left))
             if mark is not None:
                 raise _already_done(mark)
@@ -233,7 +224,7 @@ class Once(ClientBlock, metaclass=Shown):
         token, asker = self.token, self._asker
         assert asker is not None
         try:
-            asker.take_note()
+            asker.refresh_grants()
             asker.set(asker.new(token, self.remember))
         except LocksError as error:
             raise NotMarked(
@@ -254,7 +245,7 @@ class MarkAsker:
         lock_id: The lock id.
 
     Attributes:
-        follows: Whether it takes note of new grants, while the work goes on.
+        follows: Whether it accepts grants from servers that restarted while the work continues.
     """
 
     def __init__(self, agent: Agent, lock_id: LockId) -> None:
@@ -292,7 +283,7 @@ class MarkAsker:
         said, silent = ask_all(self._node, questions, ASK)
         now = self._now()
         facts = {
-            name: fact._replace(mark=fact.mark and moved(fact.mark, fact.now, now))
+            name: fact._replace(mark=fact.mark and shifted(fact.mark, fact.now, now))
             for name, fact in said.items()
             if isinstance(fact, MarkFact)
         }
@@ -348,7 +339,7 @@ class MarkAsker:
             return mark
 
     def follow(self) -> None:
-        """Take note of new grants from now on: each server may be restarted in turn while the work goes on."""
+        """Accept grants from servers that restarted, from now on: each server may be restarted while the work continues."""
         self.follows = True
         self._look_later()
 
@@ -359,20 +350,20 @@ class MarkAsker:
         if not (self.follows and self._agent.machine.holds(self._lock_id)):
             return
         if self._has_new_grants():
-            begin_in_thread(self._take_note_and_look)
+            begin_in_thread(self._refresh_and_look)
         else:
             self._look_later()
 
     def _has_new_grants(self) -> bool:
         return not self._agent.machine.grants(self._lock_id).items() <= self._grants.items()
 
-    def _take_note_and_look(self) -> None:
+    def _refresh_and_look(self) -> None:
         with suppress(LocksError):  # what it means for the mark is said where it is set
-            self.take_note()
+            self.refresh_grants()
         self._look_later()
 
-    def take_note(self) -> None:
-        """Count grants that are new since `read`, if there are any, and the lock was held all the time.
+    def refresh_grants(self) -> None:
+        """Accept grants from servers that restarted since `read`, if the lock was held all the time.
 
         Raises:
             LocksError: Servers can't be asked.

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 from locks.core.agent.machine import Object
 from locks.errors import LockLost, LockTimeout, MisuseError, NotHeld, TransactionEnded
-from locks.model import Mode, Require, covers, show
+from locks.model import Mode, covers, show
 from locks.node.client.acquisitions import Acquisition
 from locks.node.client.agent import Agent
 from locks.node.client.clients import labelled
-from locks.node.client.owner import Owner
+from locks.node.client.options import LockOptions, check_names
 from locks.node.client.refusals import not_held
-from locks.node.client.scope import Nodes
 from locks.node.client.thin import ThinRLock
 from locks.node.node import Node
 from locks.node.ports import AskedAlready, PendingCall
 from locks.primitives import Lock, checked_wait
+from locks.runtime.hints import Unpack
 from locks.runtime.leaving import ClientBlock, Hold
 from locks.runtime.monitor import Client
 
@@ -45,27 +45,17 @@ class RLock(ClientBlock):
         lock_id: A non-empty tuple or list of key elements.
         mode: `"write"` is exclusive, `"read"` is shared. If a reader acquires it for writing, it holds the lock
             for writing until the last release.
-        nodes: As for `Lock`.
-        require: As for `Lock`.
-        timeout: As for `Lock`.
-        owner: As for `Lock`.
-        label: As for `Lock`.
+        **options: As for `Lock`; see `locks.values.LockOptions`.
     """
 
     def __init__(
         self,
         lock_id: Sequence[Any],
         mode: Mode = "write",
-        *,
-        nodes: Nodes | None = None,
-        require: Require | None = None,
-        timeout: float | None = None,
-        owner: Owner | None = None,
-        label: str | None = None,
+        **options: Unpack[LockOptions],
     ) -> None:
-        self._lock = Lock(
-            lock_id, mode, nodes=nodes, require=require, timeout=timeout, owner=owner, label=label
-        )
+        check_names("RLock", options, LockOptions)
+        self._lock = Lock(lock_id, mode, **options)
         self.lock_id = self._lock.lock_id
         self.mode = mode
 

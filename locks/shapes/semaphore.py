@@ -11,10 +11,11 @@ from typing import Any
 
 from locks.lock_ids import units
 from locks.model import show
-from locks.node.client.owner import Owner
+from locks.node.client.options import ClientOptions, check_names
 from locks.node.client.refusals import not_held
 from locks.node.client.scope import Nodes
 from locks.primitives import Lock, await_servers
+from locks.runtime.hints import Unpack
 from locks.runtime.leaving import Hold
 
 __all__ = ["Semaphore"]
@@ -31,9 +32,7 @@ class Semaphore(Lock):
         lock_id: A non-empty tuple or list of key elements; see `locks.values.units` for its relation to other ids.
         value: How many clients may hold it at the same time. All uses of `lock_id` must have the same number.
         nodes: As for `Lock`. If there are several, a unit is needed on all of them.
-        timeout: As for `Lock`.
-        owner: As for `Lock`.
-        label: As for `Lock`.
+        **options: `timeout`, `owner` and `label`; see `locks.values.ClientOptions`.
     """
 
     def __init__(
@@ -42,18 +41,10 @@ class Semaphore(Lock):
         value: int,
         *,
         nodes: Nodes | None = None,
-        timeout: float | None = None,
-        owner: Owner | None = None,
-        label: str | None = None,
+        **options: Unpack[ClientOptions],
     ) -> None:
-        super().__init__(
-            units(lock_id, value),
-            nodes=nodes,
-            require="all",
-            timeout=timeout,
-            owner=owner,
-            label=label,
-        )
+        check_names("Semaphore", options, ClientOptions, "nodes")
+        super().__init__(units(lock_id, value), nodes=nodes, require="all", **options)
         self.value = value
 
     _for_users = Lock._for_users | {"unit"}

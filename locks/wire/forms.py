@@ -137,7 +137,7 @@ FORMS = Forms(
 mode_term, to_mode, _ = FORMS.of(Mode)
 _state_term, _to_state, _ = FORMS.of(State)
 
-# --- Records without what the receiver knows ----------------------------------------------------
+# --- Compact records: the receiver fills in its own agent ---------------------------------------
 
 KNOWN: Final = 0
 

@@ -24,7 +24,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
-from locks_lab.applications.strategies import Party, Step, Strategy
+from locks_lab.applications.strategies import Resumable, Step, Strategy
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVarTuple, Unpack
@@ -73,7 +73,7 @@ class Entry(NamedTuple):
     planned: int
     function: Callable[..., object]
     args: tuple[Any, ...]
-    client: Party | None
+    client: Resumable | None
     resumed: int
 
 
@@ -117,7 +117,7 @@ class Agenda:
         rank: float,
         function: Callable[[Unpack[Ts]], object],
         args: tuple[Unpack[Ts]],
-        client: Party | None = None,
+        client: Resumable | None = None,
     ) -> None:
         """Plan an event."""
         self._planned += 1

@@ -64,7 +64,7 @@ class Nodes:
         if there and other in self.names:
             server.raise_to(self.servers[other].version)
         if not there:
-            for agent in [agent for agent in server.table.owners if agent.node == other]:
+            for agent in [agent for agent in server.table.requesters if agent.node == other]:
                 self._serve(server, Remove(agent))
 
     def _may_break(self, cuts: bool, crashes: Iterable[str], restarts: bool) -> list[Change]:

@@ -30,7 +30,7 @@ __all__ = [
     "CLIENTS",
     "STEP",
     "Named",
-    "Party",
+    "Resumable",
     "Step",
     "Strategy",
     "Unhurried",
@@ -55,7 +55,7 @@ Step = int | str
 """A client (by number), a task (by a negative number), a fault (`locks_lab.applications.breaking`), an event (`m1`, `3.2`), or a time (`@0.002`)."""
 
 
-class Party(Protocol):
+class Resumable(Protocol):
     """A client, or something else that can be resumed.
 
     Attributes:
@@ -90,12 +90,12 @@ class Strategy:
         self._rng = rng
         self.prompt = rng.random() < PROMPT_SHARE
 
-    def begin(self, client: Party) -> None:
+    def begin(self, client: Resumable) -> None:
         """A client begins."""
         client.pace = SLOW if self._rng.random() < SLOW_SHARE else 1.0
         client.rank = CLIENTS
 
-    def delay(self, client: Party) -> float:
+    def delay(self, client: Resumable) -> float:
         """How long a client takes that can continue now, in seconds."""
         return self._rng.expovariate(1 / (STEP * client.pace))
 
@@ -103,10 +103,10 @@ class Strategy:
         """How late something is that is no client's, in seconds."""
         return self._rng.expovariate(1 / mean)
 
-    def slept(self, client: Party) -> None:
+    def slept(self, client: Resumable) -> None:
         """A client lets others go first."""
 
-    def passes(self, client: Party) -> bool:
+    def passes(self, client: Resumable) -> bool:
         """Whether the next client has got another rank, so that the choice must be made again."""
         return False
 
@@ -114,7 +114,7 @@ class Strategy:
 class Bursts(Strategy):
     """Clients change their paces."""
 
-    def delay(self, client: Party) -> float:
+    def delay(self, client: Resumable) -> float:
         """How long a client takes that can continue now, in seconds."""
         if self._rng.random() < BURST_SHARE:
             client.pace = 10 ** self._rng.uniform(-PACES, PACES)
@@ -135,11 +135,11 @@ class Unhurried(Strategy):
         self.prompt = prompt
         self.at_once = at_once
 
-    def begin(self, client: Party) -> None:
+    def begin(self, client: Resumable) -> None:
         """A client begins."""
         client.rank = CLIENTS
 
-    def delay(self, client: Party) -> float:
+    def delay(self, client: Resumable) -> float:
         """At once."""
         return 0.0
 
@@ -158,26 +158,26 @@ class Pct(Unhurried):
         self._changes = {rng.randrange(steps): 1.0 + number for number in range(depth - 1)}
         self._taken = self._row = 0
         self._last = 1.0 + DEPTHS.stop
-        self._before: Party | None = None
+        self._before: Resumable | None = None
 
-    def begin(self, client: Party) -> None:
+    def begin(self, client: Resumable) -> None:
         """A client begins, with a priority of its own."""
         client.rank = CLIENTS + self._rng.random()
 
-    def delay(self, client: Party) -> float:
+    def delay(self, client: Resumable) -> float:
         """No time, except for a client that has taken many steps in a row."""
         if self._row < IN_A_ROW:
             return 0.0
         self.slept(client)
         return STEP
 
-    def slept(self, client: Party) -> None:
+    def slept(self, client: Resumable) -> None:
         """A client lets all others go first."""
         self._row = 0
         self._last += 1
         client.rank = CLIENTS + self._last
 
-    def passes(self, client: Party) -> bool:
+    def passes(self, client: Resumable) -> bool:
         """Whether priorities change at this step."""
         rank = self._changes.pop(self._taken, None)
         if rank is not None:

@@ -76,7 +76,7 @@ class Bank:
         self, source: int, target: int, amount: int, on_deadlock: OnDeadlock, created: int
     ) -> None:
         """Move an amount from one account to another."""
-        with locks.Transaction(None, on_deadlock, created) as tx:
+        with locks.Transaction({}, on_deadlock, created) as tx:
             for account in (source, target):
                 asked = time.perf_counter()
                 tx.write_lock((*ACCOUNTS, account))

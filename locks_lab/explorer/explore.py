@@ -23,9 +23,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from locks_lab.explorer.pairs import PairedWorlds
 from locks_lab.explorer.search import DepthFirst, TooManyStates, Visit
 from locks_lab.explorer.space import Space, State, Transition
-from locks_lab.explorer.turns import Turns
 from locks_lab.worlds.events import Choice
 from locks_lab.worlds.host import Violation
 from locks_lab.worlds.world import World
@@ -95,7 +95,7 @@ def explore(
         TooManyStates: There are more than `limit` states.
     """
     begun = time.perf_counter()
-    space: Any = Space(world, rename, reduce) if world.thin is None else Turns(world)
+    space: Any = Space(world, rename, reduce) if world.thin is None else PairedWorlds(world)
     search = _Search(space, limit, most, at_end)
     least, largest, superfluous, outdated = search.run()
     if not search.terminal:
@@ -172,7 +172,7 @@ class _Search(DepthFirst[State, Transition, Counts]):
             end = self.space.check_end(state)
             self.ends[key] = self.at_end(end) if self.at_end is not None else None
 
-    def moved(self, here: _Visit) -> None:
+    def after_move(self, here: _Visit) -> None:
         assert here.move is not None
         here.surrendered = self.space.surrendered(here.state, here.move)
         if here.surrendered[0] and self.most is not None and self._surrenders() > self.most:

@@ -36,15 +36,14 @@ from locks.core.messages import (
     Surrendered,
 )
 from locks.core.server.machine import ServerMachine
-from locks.core.server.tree import Entry, EntryOwner, Slot
+from locks.core.server.table import COUNTERS
+from locks.core.server.tree import Entry, Requester, Slot
 from locks.model import AgentId, RequestRecord
 
 __all__ = ["DROPPED", "SINGLE", "UNORDERED", "Labels", "fields", "freeze"]
 
 DROPPED = {
-    "LockTable": {
-        *("_requests", "_grants", "_waits", "_surrenders", "_refused_surrenders", "spares"),
-    },
+    "LockTable": {*COUNTERS, "spares"},
     "ScriptedClient": {
         *("aborts", "options", "script", "nodes", "clock", "rule", "home"),
         *("fresh", "gone"),
@@ -59,9 +58,9 @@ DROPPED = {
         "_touched",
         "_tied",
     },  # and attributes that are ignored
-    "Slot": {"marks"},
-    "EntryOwner": {"single", "waiters"},
-    "Entry": {"mark", "marked_at"},
+    "Slot": {"index"},
+    "Requester": {"single", "waiters"},
+    "Entry": {"kind", "indexed_at"},
 }
 # Dictionaries that are only looked into, or gone through only to send to different parties.
 UNORDERED = frozenset(
@@ -72,7 +71,7 @@ UNORDERED = frozenset(
         "counted",
     }
 )
-SINGLE = UNORDERED | {"owners"}  # iterated only where agents wait at other nodes
+SINGLE = UNORDERED | {"requesters"}  # iterated only where agents wait at other nodes
 PLACING = (Request, Surrender)  # the messages by which requests get a place
 LATER = 10**18  # later than each renamed version
 ROOM = (
@@ -126,7 +125,7 @@ def fields(value: Any) -> list[str]:
 def _by_key(item: tuple[Any, Any]) -> Any:
     """Sort key for the items of a dictionary whose order does not matter."""
     key = item[0]
-    return key if isinstance(key, int) else key.id if isinstance(key, EntryOwner) else repr(key)
+    return key if isinstance(key, int) else key.id if isinstance(key, Requester) else repr(key)
 
 
 # --- Pickling -----------------------------------------------------------------------------------
@@ -194,7 +193,7 @@ class Labels:
             for entry in entries:
                 self._rename(entry, names)
                 table._entries[entry.number] = entry
-            for owner in table.owners.values():
+            for owner in table.requesters.values():
                 owner.turned = names.get(owner.turned, owner.turned)
         if isinstance(message, Remove) and self.final:
             self.latest.pop(message.agent, None)
@@ -212,8 +211,8 @@ class Labels:
             new.setdefault(agent, set()).update(v for v in versions if v > LATER)
 
         for entry in entries:
-            note(entry.owner.id, entry.number, entry.since, entry.version)
-        for owner in machine.table.owners.values():
+            note(entry.requester.id, entry.number, entry.since, entry.version)
+        for owner in machine.table.requesters.values():
             note(owner.id, owner.turned)
         for one in sent:
             for record in _records(one):

@@ -145,7 +145,7 @@ class DepthFirst(Generic[S, M, V]):
                 if new is None:
                     continue
                 self.transitions += 1
-                self.moved(here)
+                self.after_move(here)
                 if new not in known:
                     if len(known) >= self.limit:
                         raise too_many(self.limit)
@@ -173,7 +173,7 @@ class DepthFirst(Generic[S, M, V]):
         """A new state is reached: check it."""
         raise NotImplementedError
 
-    def moved(self, here: Any) -> None:
+    def after_move(self, here: Any) -> None:
         """`here.move` leads from `here.state` to another state."""
 
     def take_in(self, here: Any, value: V) -> None:

@@ -396,7 +396,7 @@ class Space(Reactions):
         if there and other in self.names and not self.rename:
             new[server] = self._raised(new[server], new[self.names.index(other)])
         if not there:
-            owners = self.live[parties[server]].table.owners
+            owners = self.live[parties[server]].table.requesters
             lost = [agent for agent in owners if agent.node == other]
             events += [(server, self.message(Remove(agent))) for agent in lost]
         return events

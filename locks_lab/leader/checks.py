@@ -128,7 +128,7 @@ def _has(node: SimulatedNode | None, ref: MemberId, since: int) -> bool:
         return False
     return any(
         entry.granted and entry.since == since and owner.serial == ref.serial
-        for owner, entries in ((a.id, a.all()) for a in node.server.table.owners.values())
+        for owner, entries in ((a.id, a.all()) for a in node.server.table.requesters.values())
         if owner.node == ref.node
         for entry in entries
         if entry.slot.lock_id == CONTEST
@@ -221,7 +221,7 @@ def check_quiet(nodes: Mapping[str, SimulatedNode], seen: Sight, policy: Policy)
                 raise Violation(f"callers of {each.ref} have given up in vain: {sorted(unheard)}")
         wanted = [
             str(owner.id)
-            for owner in node.server.table.owners.values()
+            for owner in node.server.table.requesters.values()
             for entry in owner.all()
             if entry.slot.lock_id == MERGE
         ]

@@ -327,7 +327,7 @@ class SimulatedNode:
                 instance.sees(other, False)
             if not self.downs_first:
                 self._downs(instances, other, gone)
-            for agent in [agent for agent in self.server.table.owners if agent.node == other]:
+            for agent in [agent for agent in self.server.table.requesters if agent.node == other]:
                 self._serve(Remove(agent))
         for instance in instances:
             self._note(instance)

@@ -273,8 +273,8 @@ def table_seen(
             "id": show(lock_id),
             "queue": [
                 {
-                    "who": name(entry.owner.id),
-                    "number": number(entry.owner.id),
+                    "who": name(entry.requester.id),
+                    "number": number(entry.requester.id),
                     "mode": entry.mode,
                     "state": "has it" if entry.granted else "in line" if entry.spare else "waits",
                     "token": entry.since if entry.granted else None,

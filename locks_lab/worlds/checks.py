@@ -111,8 +111,8 @@ def check_standing(
             if not any(
                 entry.granted
                 and entry.mode in RIVALS[info.mode]
-                and entry.owner.id in others
-                and others[entry.owner.id].has(entry.slot.lock_id)
+                and entry.requester.id in others
+                and others[entry.requester.id].has(entry.slot.lock_id)
                 for entry in server.table.related(info.lock_id)
             ):
                 raise Violation(
@@ -217,7 +217,7 @@ def granted(server: ServerMachine) -> Granted:
     """The requests that are granted, by number and the version of their grant."""
     return {
         (entry.number, entry.since): entry
-        for owner in server.table.owners.values()
+        for owner in server.table.requesters.values()
         for entry in owner.all()
         if entry.granted
     }
@@ -271,8 +271,8 @@ def serve(server: ServerMachine, message: ServerMessage) -> Served:
     server.changed = ()  # only for callers that keep times; it must not make states different
     after = granted(server)
     for key, entry in before.items():
-        if key not in after and not _takes(message, entry.owner.id, entry.slot.lock_id):
-            raise Violation(f"{message} took {show(entry.slot.lock_id)} from {entry.owner.id}")
+        if key not in after and not _takes(message, entry.requester.id, entry.slot.lock_id):
+            raise Violation(f"{message} took {show(entry.slot.lock_id)} from {entry.requester.id}")
     if surrender is None:
         return Served(effects, before, after, None)
     _check_answers(surrender, stood, [e for e in effects if isinstance(e, ToAgent)])
@@ -283,7 +283,7 @@ def _edge_stands(server: ServerMachine, message: Surrender) -> bool:
     """Whether the edge and the knot of a surrender exist; a lock server must check this, too."""
     records = {
         (entry.number, entry.since): entry.record(server.node)
-        for owner in server.table.owners.values()
+        for owner in server.table.requesters.values()
         for entry in owner.all()
     }
     if not all(end in records and records[end].blocked for end in message.knot):
@@ -338,7 +338,7 @@ def check_rule(server: ServerMachine, before: Container[tuple[int, int]] = ()) -
     """
     records = {
         entry: entry.record(server.node)
-        for owner in server.table.owners.values()
+        for owner in server.table.requesters.values()
         for entry in owner.all()
     }
     for entry, mine in records.items():
@@ -348,7 +348,7 @@ def check_rule(server: ServerMachine, before: Container[tuple[int, int]] = ()) -
             if not _has_to_wait(mine._replace(state="waiting"), records.values()):
                 raise Violation(f"{mine} waits for nothing")
         elif _has_to_wait(mine._replace(state="waiting"), records.values()):
-            own = [o for o in entry.owner.all() if o is not entry and o.granted]
+            own = [o for o in entry.requester.all() if o is not entry and o.granted]
             if not any(covers(o.mode, entry.mode) for o in own if _is_above(o, entry)):
                 raise Violation(f"{mine} is granted too early")
         elif units_of(mine.lock_id):
@@ -371,7 +371,7 @@ def _check_units_in_order(
             other.lock_id == mine.lock_id
             and other.state == "waiting"
             and other.since < entry.number
-            and entry.owner.total == 1
+            and entry.requester.total == 1
             and not any(o.lock_id != other.lock_id and blocks(o, other) for o in others)
         ):
             raise Violation(f"{mine} is granted before {other}")
@@ -404,7 +404,7 @@ def check_clean(server: ServerMachine) -> None:
     assert root is not None
     left = {
         "requests": table.ids(),
-        "owners": list(table.owners),
+        "owners": list(table.requesters),
         "slots": list(root.children),
         "below": sum(root.below),
         "waiting": table.statistics().waiting,
@@ -429,7 +429,7 @@ def check_done(client: ScriptedClient) -> None:
 def edges_of(server: ServerMachine) -> list[Edge]:
     """The edges of the wait-for graph in one lock table."""
     found = []
-    for owner in server.table.owners.values():
+    for owner in server.table.requesters.values():
         for entry in owner.all():
             if not entry.granted:
                 waiter = entry.record(server.node)

@@ -32,7 +32,7 @@ from locks.core.messages import Knowledge
 from locks.core.server.machine import ServerMachine
 from locks.core.server.notifier import News, Notifier
 from locks.core.server.table import LockTable
-from locks.core.server.tree import Entry, EntryOwner
+from locks.core.server.tree import Entry, Requester
 from locks.core.server.waits import WaitEdge
 from locks.core.thin import Thin
 from locks.model import AgentId, Edge, RequestRecord
@@ -179,31 +179,31 @@ class _TellAllInformer(Notifier):
     """
 
     def after(
-        self, changed: list[Entry], new: Sequence[Entry] = (), owner: EntryOwner | None = None
+        self, changed: list[Entry], new: Sequence[Entry] = (), requester: Requester | None = None
     ) -> News:
         news: News = {}
         moved = dict.fromkeys(changed)
-        owners = dict.fromkeys(entry.owner for entry in changed)
-        for each in owners if owner is None else owners | {owner: None}:
+        owners = dict.fromkeys(entry.requester for entry in changed)
+        for each in owners if requester is None else owners | {requester: None}:
             if each.waits != each.waited:
                 self._turn(each, news)
                 moved |= dict.fromkeys(each.all())
                 self.closers[each] = None
         for entry in new:
-            self.closers[entry.owner] = None
+            self.closers[entry.requester] = None
         for entry in moved:
             for other in self._table.related(entry.slot.lock_id):
-                self._notify(other.owner, entry, news)
+                self._notify(other.requester, entry, news)
         self._look_for_cycles(news)
         if self._table.spares:
             self._notify_of_spares(changed, news)
         return news
 
     def _look_for_cycles(self, news: News) -> None:
-        for owner in self.closers:
-            for entry in owner.all():
+        for requester in self.closers:
+            for entry in requester.all():
                 for other in self._table.related(entry.slot.lock_id):
-                    self._notify(owner, other, news)
+                    self._notify(requester, other, news)
         self.closers.clear()
 
 
@@ -324,9 +324,9 @@ class _ContentClaims(Ledger):
     is lost with one of them.
     """
 
-    def _take_turns(self, request: LockRequest) -> None:
+    def _adjust_node_requests(self, request: LockRequest) -> None:
         if not request.held:
-            super()._take_turns(request)
+            super()._adjust_node_requests(request)
             return
         for each in request.node_requests.values():
             if not each.withdrawn and each.waits(request.mode):

@@ -116,7 +116,7 @@ def study(agent: AgentMachine) -> Study:
 def subjects(server: ServerMachine) -> set[AgentId]:
     """The agents that may occur in a lock server's next notifications, or receive them."""
     found = {owner.id for owner in server._notifier.closers}
-    for owner in server.table.owners.values():
+    for owner in server.table.requesters.values():
         if owner.waits or owner.waited:
             found.add(owner.id)
         for entry in owner.all():

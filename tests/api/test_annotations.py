@@ -128,15 +128,38 @@ def test_both_faces_have_the_same_signatures(blocking: Any, awaited: Any, name: 
 
 
 def test_no_option_is_hidden() -> None:
-    """In what is for coroutines, only `call` passes on whatever it is given."""
+    """Each option is typed, also one of a typed dictionary; only `call` passes on whatever it is given."""
     hidden = [
         value.__qualname__
         for value in public(locks.aio)
         if inspect.isfunction(value)
         for each in inspect.signature(value).parameters.values()
         if each.kind is inspect.Parameter.VAR_KEYWORD
+        and not typing.is_typeddict(_type_of_options(value, each.name))
     ]
     assert hidden == ["call"]
+
+
+def _type_of_options(function: Any, name: str) -> Any:
+    """The type of the options; from Python 3.11 on, it is `Unpack` of a typed dictionary."""
+    hint = typing.get_type_hints(function).get(name)
+    return next(iter(typing.get_args(hint)), hint)
+
+
+@pytest.mark.parametrize("module", [locks, locks.aio], ids=lambda module: str(module.__name__))
+def test_a_wrong_option_is_named_with_those_that_there_are(module: Any) -> None:
+    """The message begins with the function that was called."""
+    wrong: dict[str, Any] = {"timeouts": 1}
+    calls: dict[str, tuple[Any, ...]] = {
+        **dict.fromkeys(("Lock", "RLock", "RWLock", "once"), (("a",),)),
+        "Semaphore": (("a",), 2),
+        "transaction": (),
+    }
+    for name, arguments in calls.items():
+        with pytest.raises(
+            TypeError, match=rf"^{name}\(\) .* 'timeouts'; it has .*timeout, owner, "
+        ):
+            getattr(module, name)(*arguments, **wrong)
 
 
 def test_a_run_that_surrenders_is_refused_by_both_faces() -> None:

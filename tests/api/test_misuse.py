@@ -304,44 +304,6 @@ def test_begin_that_fails_begins_nothing(run: Run) -> None:
         assert locks.statistics().table.entries == 3
 
 
-HIERARCHY = {
-    locks.LocksError: Exception,
-    locks.MisuseError: locks.LocksError,
-    locks.errors.InvalidLockId: locks.MisuseError,
-    locks.errors.InvalidOption: locks.MisuseError,
-    locks.errors.ConflictingRequest: locks.MisuseError,
-    locks.errors.NotClient: locks.MisuseError,
-    locks.errors.BlocksEventLoop: locks.MisuseError,
-    locks.errors.ReentrantCall: locks.MisuseError,
-    locks.errors.NotHeld: locks.MisuseError,
-    locks.errors.WaitsForItself: locks.MisuseError,
-    locks.errors.OperatingError: locks.LocksError,
-    locks.errors.NodeNotRunning: locks.errors.OperatingError,
-    locks.CannotServe: locks.errors.NodeNotRunning,
-    locks.errors.LimitExceeded: locks.errors.OperatingError,
-    locks.LockTimeout: locks.errors.OperatingError,
-    locks.TransactionEnded: locks.errors.OperatingError,
-    locks.errors.TransactionBroken: locks.TransactionEnded,
-    locks.LockLost: locks.errors.OperatingError,
-    locks.AlreadyDone: locks.errors.OperatingError,
-    locks.errors.NotMarked: locks.errors.OperatingError,
-    locks.node.RemoteError: locks.errors.OperatingError,
-    locks.DeadlockAborted: locks.LocksError,
-}
-
-
-def test_hierarchy() -> None:
-    """Every error is of one of three kinds; a wrong value is a `ValueError` and a timeout a `TimeoutError`."""
-    assert [error for error in HIERARCHY if HIERARCHY[error] not in error.__bases__] == []
-    assert issubclass(locks.errors.InvalidLockId, ValueError)
-    assert issubclass(locks.errors.InvalidOption, ValueError)
-    assert issubclass(locks.LockTimeout, TimeoutError)
-    exported = {
-        e for e in vars(locks.errors).values() if isinstance(e, type) and issubclass(e, Exception)
-    }
-    assert exported | {locks.node.RemoteError} == set(HIERARCHY)
-
-
 def test_one_batch_is_checked_against_itself(run: Run) -> None:
     """The same id on other terms within one call is refused, and nothing of the call is asked for."""
     (client,) = run.begin(1)

@@ -221,6 +221,6 @@ def test_newer_grants_are_not_replaced_by_older_ones(monkeypatch: pytest.MonkeyP
             patched.setattr(asker, "_ask", answers)
             patched.setattr(asker, "_has_new_grants", lambda: asker._grants is not newest)
             before, asker._grants = asker._grants, {}
-            asker.take_note()
+            asker.refresh_grants()
             assert asker._grants is newest
             asker._grants = before

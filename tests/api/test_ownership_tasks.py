@@ -26,11 +26,11 @@ from locks.ownership import (
     Waiting,
     backlog,
     part,
+    round_robin,
     run,
-    turns,
     worker,
 )
-from locks.ownership.turns import BATCH, QUICK, SLICE
+from locks.ownership.round_robin import BATCH, QUICK, SLICE
 from locks.runtime import port
 from locks.runtime.waiter import Waiter
 from tests.api.clients import Run
@@ -333,7 +333,7 @@ def test_a_task_whose_handler_has_failed_waits_again(run: Run) -> None:
 # --- Turns of groups in virtual time, and what an added task costs: counted, not timed. ---
 
 
-MODULES = (backlog, part, run, turns, worker)
+MODULES = (backlog, part, round_robin, run, worker)
 
 
 class Clock:

@@ -15,6 +15,7 @@ import gc
 import os
 import random
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 
@@ -164,6 +165,7 @@ class Beside:
         while not self.ended and self._times != 0:
             if self._times is not None:
                 self._times -= 1
+            time.sleep(0)  # in a patched program others go on only if it lets them
             try:
                 self._call()
                 self.results["done"] += 1

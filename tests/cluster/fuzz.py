@@ -462,8 +462,8 @@ class Rig:
         machine = self.node.server.machine
         table = machine.table
         entries = [
-            (e.number, e.owner.id, e.slot.lock_id, e.mode, e.granted, e.place, e.since)
-            for owner in table.owners.values()
+            (e.number, e.requester.id, e.slot.lock_id, e.mode, e.granted, e.place, e.since)
+            for owner in table.requesters.values()
             for e in owner.all()
         ]
         agents = [

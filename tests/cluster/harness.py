@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import locks
-from tests.helpers import LIMIT, eventually
+from tests.helpers import LIMIT, eventually, free_port
 from tests.warm import Program
 
 ROOT = Path(__file__).parents[2]
@@ -482,6 +482,7 @@ class Net:
         skews: How many seconds the clocks of some are ahead, by name.
         patched: Those of them that are monkey-patched.
         kind: Of the workers.
+        named: Whether servers and workers name the servers as such, and servers keep state files: `locks.once` needs them.
 
     Attributes:
         there: The processes, by name.
@@ -499,12 +500,14 @@ class Net:
         skews: Mapping[str, float] | None = None,
         patched: Iterable[str] = (),
         kind: type[Worker] = Worker,
+        named: bool = False,
     ) -> None:
         self.world = world
         self._kind = kind
+        self._named = named
         self.servers, self.workers = list(servers), list(workers)
         self.there: dict[str, Any] = {}
-        self._ports: dict[str, int] = {}
+        self._ports = {name: free_port() for name in servers} if named else {}
         self._ticktime = net_ticktime
         self._meshed = meshed
         self._skews = skews or {}
@@ -523,7 +526,11 @@ class Net:
             "skew": self._skews.get(name, 0),
         }
         if name in self.servers:
-            peers = [f"{other}:{port}" for other, port in self._ports.items() if other != name]
+            all_of_them = [f"{each}:{port}" for each, port in self._ports.items()]
+            peers = [each for each in all_of_them if not each.startswith(f"{name}:")]
+            if self._named:
+                state = self.world.folder / f"{name}.state"
+                given["arguments"] = [f"--servers={','.join(all_of_them)}", f"--state={state}"]
             port = self._ports.get(name, 0)
             process = self.there[name] = self.world.server(name, peers, port=port, **given)
             self._ports[name] = process.address[1]
@@ -533,6 +540,8 @@ class Net:
             callers = self.workers[len(before) + 1 :] if self._meshed else []
             peers = [self.link(name, other).peer(other) for other in (*self.servers, *before)]
             listen, patched = self._meshed, name in self._patched
+            if self._named:
+                given["servers"] = [self.link(name, server).peer(server) for server in self.servers]
             process = self.there[name] = self.world.worker(
                 name, peers, mesh=False, listen=listen, patched=patched, kind=self._kind, **given
             )

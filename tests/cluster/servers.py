@@ -200,6 +200,13 @@ def locks(servers: Servers, *arguments: str) -> Done:
     return Done(status, out.getvalue(), error.getvalue())
 
 
+def remember(servers: Servers) -> bool:
+    """Whether all servers answer, and know all that is done."""
+    done = locks(servers, "status", "--json")
+    told = json.loads(done.out) if done.status == 0 else {}
+    return told.get("forgetful") == [] and told["answered"] == len(servers.addresses)
+
+
 @cache
 def validator(command: str) -> Draft202012Validator:
     """What checks the JSON document of a command."""

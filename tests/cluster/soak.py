@@ -1,10 +1,11 @@
-"""A soak: locks by majority with fencing tokens, and an election, under faults, for as long as you like.
+"""A soak: all mechanisms, mixed, under faults, for as long as you like.
 
     python -m tests.cluster.soak --minutes 20 --seed 4711
 
 Real processes on loopback: lock servers, and programs (`Client.toil` in `tests.cluster.worker`) that lock one or two of a few ids by
 majority, in any order, and increase numbers in files that fence (`tests.cluster.ledger`), and stand in an election, whose leader does so
-with its term. First there are 3 servers and programs that are connected with each other, then 5, and client nodes. Meanwhile
+with its term. Each program does all else, too (`tests.cluster.mixed`): tasks of an event loop lock the same ids, and so do Conditions
+within blocks of an RLock; there are a semaphore, work that is done once, an ownership, and watches. First there are 3 servers and programs that are connected with each other, then 5, and client nodes. Meanwhile
 processes are killed and restarted, or stopped for a while; links are cut, stalled in one direction or both, or slow;
 clocks are wrong (by less than what decision 0005 assumes: the time from one start to another one's restart).
 A node that knows the cookie and does its worst, strangers, and programs that come and go are there all the time
@@ -18,6 +19,8 @@ put down is judged:
 * *Two holders.* A majority grants a lock to one at a time. A holder that was cut off or paused may take itself for the holder, at most
   `net_ticktime` longer than that, and than it was paused. Longer is wrong.
 * *Nobody is stuck*: no wait takes a minute.
+* *Once*: no work is done twice, begun after it was done, or called done when it was not; servers keep state files.
+* *Nothing grows*: file handles and threads of each process; what memory it has is printed. The last program is never killed.
 
 It prints the seed, and what was done when if anything is wrong, and returns 1. The seed gives the same faults, if not at the same moments.
 """
@@ -32,10 +35,12 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.cluster.harness import Answer, Net, Process, Proxy, World
 from tests.cluster.ledger import Broken, Ledger
+from tests.cluster.mixed import KINDS
 from tests.helpers import eventually
 
 TICKTIME = 3.0  # seconds
@@ -46,6 +51,9 @@ WARM_UP = 2.0  # seconds before the first fault
 AT_A_TIME = 3  # faults
 HEALING = 60.0  # seconds after which somebody is stuck
 CALM = 3.0  # seconds of work after healing
+EVERY = 5.0  # seconds between two measurements
+LONGEST = 5  # processes whose growth is judged
+MORE = 25  # handles or threads by which a process may differ
 LAST = 60  # lines of what was done that are printed
 SHOWN = 10  # lines of what a process has written to standard error
 SLACK = 3.0  # seconds; for processes that wait for a processor, and for how often silence is judged
@@ -68,7 +76,7 @@ class Hold(NamedTuple):
         gone: When it was released.
     """
 
-    lock_id: int
+    lock_id: int | str
     owner: str
     process: str
     token: int
@@ -88,7 +96,7 @@ class Pause(NamedTuple):
 
 def violations(holds: Iterable[Hold], pauses: Sequence[Pause]) -> Iterator[str]:
     """What is wrong, in words."""
-    by_id: dict[int, list[Hold]] = {}
+    by_id: dict[int | str, list[Hold]] = {}
     for hold in holds:
         by_id.setdefault(hold.lock_id, []).append(hold)
     for lock_id, each in by_id.items():
@@ -106,7 +114,7 @@ def violations(holds: Iterable[Hold], pauses: Sequence[Pause]) -> Iterator[str]:
                 )
 
 
-def _order(lock_id: int, holds: Sequence[Hold]) -> Iterator[str]:
+def _order(lock_id: int | str, holds: Sequence[Hold]) -> Iterator[str]:
     owners: dict[int, str] = {}
     largest: Hold | None = None  # of those that are released
     released = sorted(holds, key=lambda hold: hold.gone)
@@ -116,7 +124,8 @@ def _order(lock_id: int, holds: Sequence[Hold]) -> Iterator[str]:
             if largest is None or released[at].token > largest.token:
                 largest = released[at]
             at += 1
-        if largest is not None and hold.token <= largest.token:
+        again = largest is not None and (hold.token, hold.owner) == (largest.token, largest.owner)
+        if largest is not None and hold.token <= largest.token and not again:  # of an ownership
             yield (
                 f"id {lock_id}: {hold.owner} had the lock at {hold.had:.2f} with token {hold.token}; "
                 f"{largest.owner} had released it at {largest.gone:.2f} with token {largest.token}"
@@ -133,6 +142,63 @@ def overlaps(holds: Iterable[Hold]) -> Iterator[tuple[Hold, Hold, float]]:
             yield longest, hold, min(longest.sure, hold.gone) - hold.had
         if longest is None or hold.sure > longest.sure:
             longest = hold
+
+
+class Job(NamedTuple):
+    """What became of work that is done once.
+
+    Attributes:
+        job: Which work.
+        token: The token of the run.
+        what: `begun`; then `done` or `failed`, or nothing if its program was killed, or could not tell the servers; `told`: another
+            one was told that this run has done it.
+        at: When that was known.
+    """
+
+    job: int
+    token: int
+    what: str
+    at: float
+
+
+def twice(jobs: Iterable[Job]) -> Iterator[str]:
+    """What is wrong with work that is done once."""
+    by_job: dict[int, list[Job]] = {}
+    for each in sorted(jobs, key=lambda each: each.at):
+        by_job.setdefault(each.job, []).append(each)
+    for job, events in by_job.items():
+        done: Job | None = None
+        tokens = {kind: {e.token for e in events if e.what == kind} for kind in ("begun", "failed")}
+        for each in events:
+            if each.what in ("begun", "done") and done is not None:
+                yield f"job {job}: done at {done.at:.2f} with token {done.token}, and then {each}"
+            if each.what == "done":
+                done = each
+            if each.what == "told" and each.token in tokens["failed"]:
+                yield f"job {job}: called done, but that run has failed: {each}"
+            if each.what == "told" and each.token not in tokens["begun"]:
+                yield f"job {job}: called done, but there was no such run: {each}"
+            if each.what == "told" and done is not None and each.token != done.token:
+                yield f"job {job}: done with token {done.token}, but {each}"
+
+
+class Size(NamedTuple):
+    """What a process has: KiB of memory, file handles, threads."""
+
+    memory: int
+    files: int
+    threads: int
+
+
+def size_of(pid: int) -> Size | None:
+    """What a process has; `None` if it has ended."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+        found = dict(line.split(":", 1) for line in status.splitlines())
+        files = len(list(Path(f"/proc/{pid}/fd").iterdir()))
+        return Size(int(found["VmRSS"].split()[0]), files, int(found["Threads"]))
+    except (OSError, KeyError):
+        return None
 
 
 # --- One world ----------------------------------------------------------------------------------
@@ -197,6 +263,8 @@ class Soak:
         self.answers: list[Answer] = []
         self.counts: Counter[str] = Counter()
         self.end = 0.0
+        self.sizes: dict[tuple[str, int], list[tuple[float, Size]]] = {}
+        self.measured = 0.0
 
     def note(self, what: str) -> None:
         """Put down what is done."""
@@ -206,7 +274,7 @@ class Soak:
         """Start all processes."""
         self.net = Net(
             self.world, self.servers, self.workers,
-            net_ticktime=TICKTIME, meshed=self.meshed, skews=self.skews, patched=self.workers[1:2],
+            net_ticktime=TICKTIME, meshed=self.meshed, skews=self.skews, patched=self.workers[1:2], named=True,
         )  # fmt: skip
         at = [f"{name}=127.0.0.1:{self.net.there[name].address[1]}" for name in self.servers]
         given = [f"--idle={self.strangers}", "--half=20", f"--seed={self.seed}"]
@@ -237,6 +305,12 @@ class Soak:
     def begin_work(self, name: str) -> None:
         """Let a worker work, and stand for election."""
         self.toil(name, self.end)
+        for kind in KINDS:
+            if kind == "tasks" and name in self.workers[1:2]:
+                continue  # gevent's patched programs have no event loops
+            given: dict[str, Any] = {"folder": str(self.folder), "nodes": self.servers, "ids": IDS}
+            given |= {"until": self.end, "seed": self.chance.randrange(10**9)}
+            self.answers.append(self.net.there[name].ask("mix", client=kind, kind=kind, **given))
         self.net.there[name].ask("lead", folder=str(self.folder), nodes=self.servers)
 
     # --- Faults
@@ -258,6 +332,7 @@ class Soak:
         active: list[Fault] = []
         while time.monotonic() < self.end or active:
             now = time.monotonic()
+            self.measure()
             for fault in [each for each in active if each.until <= now or now >= self.end]:
                 active.remove(fault)
                 self.note(f"mended: {fault.what}")
@@ -267,6 +342,30 @@ class Soak:
                 begun = self.begin_fault(busy)
                 active += [begun] if begun is not None else []
             time.sleep(self.chance.uniform(0.05, 0.5))
+
+    def measure(self) -> None:
+        """Note what each process has, every few seconds."""
+        if (now := time.monotonic()) < self.measured + EVERY:
+            return
+        self.measured = now
+        for name, process in self.net.there.items():
+            if (size := size_of(process.process.pid)) is not None:
+                self.sizes.setdefault((name, process.process.pid), []).append((now, size))
+
+    def grown(self) -> Iterator[str]:
+        """Print what the processes that lived longest have had; yields what has grown."""
+        for (name, pid), sizes in sorted(self.sizes.items(), key=lambda each: -len(each[1]))[
+            :LONGEST
+        ]:
+            at = max(1, len(sizes) // 4)
+            early, late = sizes[:at] if len(sizes) < 8 else sizes[at : 2 * at], sizes[-at:]
+            first, last = [
+                Size(*[sorted(values)[len(values) // 2] for values in zip(*[s for _, s in some], strict=True)])
+                for some in (early, late)
+            ]  # fmt: skip
+            print(f"  {name} ({pid}), {sizes[-1][0] - sizes[0][0]:.0f} s: {first} -> {last}")
+            if last.files > first.files + MORE or last.threads > first.threads + MORE:
+                yield f"{name} has grown from {first} to {last}"
 
     def heal(self) -> list[str]:
         """All faults are over: see that everybody goes on; returns who is stuck."""
@@ -288,8 +387,9 @@ class Soak:
 
         def nothing_left() -> bool:
             looks = self.net.there[self.workers[0]]
-            for number, name in itertools.product(range(IDS), self.servers):
-                given: dict[str, Any] = {"lock_id": ["soak", number], "node": name}
+            ids = [*(["soak", number] for number in range(IDS)), ["units"], ["job"]]
+            for lock_id, name in itertools.product(ids, self.servers):
+                given: dict[str, Any] = {"lock_id": lock_id, "node": name}
                 left[:] = looks.do("requests", client="looks", **given)
                 if left:
                     return False
@@ -335,7 +435,14 @@ class Soak:
                 written += Ledger(self.folder / f"ledger-{number}").check()
             except Broken as error:
                 wrong.append(str(error))
+        for path in self.folder.glob("group-*"):
+            try:
+                written += Ledger(path).check()
+            except Broken as error:
+                wrong.append(str(error))
         wrong += violations(holds, self.pauses)
+        wrong += twice(Job(**each) for each in self.records() if "job" in each)
+        wrong += self.grown()
         for name, process in self.net.there.items():
             if (code := process.process.poll()) is not None:
                 wrong.append(f"{name} has ended with {code}")
@@ -360,7 +467,7 @@ class Soak:
 
     def holds(self) -> list[Hold]:
         """What holders have put down."""
-        return [Hold(**each) for each in self.records() if "broken" not in each]
+        return [Hold(**each) for each in self.records() if "lock_id" in each]
 
 
 # --- Kinds of faults ------------------------------------------------------------------------------
@@ -370,7 +477,7 @@ Kind = tuple[frozenset[Any], str, Do, Do]
 
 
 def _kill(soak: Soak, chance: random.Random) -> Kind:
-    name = chance.choice([*soak.servers, *soak.workers])
+    name = chance.choice([*soak.servers, *soak.workers[:-1]])
 
     def mend() -> None:
         soak.net.start(name)
@@ -378,6 +485,16 @@ def _kill(soak: Soak, chance: random.Random) -> Kind:
             soak.begin_work(name)
 
     return frozenset((name,)), f"SIGKILL {name}", lambda: soak.net.there[name].kill(), mend
+
+
+def _restart(soak: Soak, chance: random.Random) -> Kind:
+    name = chance.choice(soak.servers)
+
+    def begin() -> None:
+        soak.net.there[name].process.terminate()
+        soak.net.there[name].process.wait(HEALING)
+
+    return frozenset((name,)), f"SIGTERM {name}", begin, lambda: soak.net.start(name)
 
 
 def _stop(soak: Soak, chance: random.Random) -> Kind:
@@ -417,7 +534,7 @@ def _on_links(what: str, do: Callable[[Proxy, random.Random], object]) -> Any:
 
 
 FAULTS: list[Callable[[Soak, random.Random], Kind]] = [
-    *(_kill, _kill, _stop),
+    *(_kill, _kill, _restart, _stop),
     _on_links("cut", lambda link, _: link.cut()),
     _on_links("stall", lambda link, same: link.stall(same.choice(["both", "forth", "back"]))),  # type: ignore[arg-type]
     _on_links("delay", lambda link, same: link.delay(same.choice([0.005, 0.05, 0.5]))),

@@ -13,9 +13,8 @@ import pytest
 from tests.cluster.browser import NO_BROWSER, Browser, find_browser
 from tests.cluster.harness import World
 from tests.cluster.pages import HOLDER, RING, web
-from tests.cluster.servers import LIMIT, NAMES, Servers
+from tests.cluster.servers import LIMIT, NAMES, Servers, running
 from tests.cluster.test_looking import CANDIDATE, LEADS, PRINTERS, WORKER
-from tests.cluster.test_operator import running
 
 PATH = find_browser() or pytest.skip(NO_BROWSER, allow_module_level=True)
 WAITER = """
@@ -48,7 +47,7 @@ def test_what_somebody_sees_and_does(processes: Servers, all_processes: Browser)
     browser = all_processes
     with web(processes, "--allow-break") as page:
         browser.open(page.address)
-        browser.wait_for("#quorum", "1 of 1 lock server")
+        browser.wait_for("#quorum", "3 of 3 lock servers")
         assert browser.run("location.hash") == ""
         browser.wait_for("#tree", "No transaction holds or requests a lock.")
         night = HOLDER.format(label="night <b>", lock_id=("accounts", "ann"))

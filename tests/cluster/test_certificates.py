@@ -163,8 +163,8 @@ def on_loopback(script: str, port: int) -> str:
 def test_the_recipe_of_three_servers_with_tls(
     tmp_path: Path, environment: dict[str, str], ends: ExitStack
 ) -> None:
-    """The commands of network.md, as they are: three servers with certificates, and a program, which has its own name."""
-    install, made, server, program = commands_of("network.md", "## Over a network: TLS")
+    """The commands of cluster.md, as they are: three servers with certificates, and a program, which has its own name."""
+    install, made, server, program = commands_of("cluster.md", "## Over a network: TLS")
     assert install == "pip install 'pykka-locks[certificates]'\n"
     port = free_port()
     run(on_loopback(made, port), tmp_path, environment)

@@ -1,4 +1,4 @@
-"""The cookie and certificates are changed while servers and programs run, by the commands of `docs/deploy.md`."""
+"""The cookie and certificates are changed while servers and programs run, by the commands of `docs/production.md`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.cluster.servers import locks as command
 from tests.cluster.test_rolling_restart import PROGRAM, standing
 from tests.helpers import eventually
 
-PAGE = ROOT / "docs" / "deploy.md"
+PAGE = ROOT / "docs" / "production.md"
 HOSTS = dict(zip(NAMES, ("10.0.0.1", "10.0.0.2", "10.0.0.3"), strict=True))
 IN_FORCE = "new ones are in force"
 MACHINES = {

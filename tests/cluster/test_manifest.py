@@ -85,7 +85,7 @@ def secrets(tmp_path: Path) -> Path:
     """The secrets of servers, as one folder, and those of programs in another one; made by the command of the page."""
     pytest.importorskip("cryptography", reason="pip install cryptography")
     (command,) = re.findall(
-        r"^locks (certificates .*)$", (ROOT / "docs/deploy.md").read_text(), re.M
+        r"^locks (certificates .*)$", (ROOT / "docs/production.md").read_text(), re.M
     )
     command = command.replace(".default.", ".shop.")
     addresses = ",".join(f"127.0.0.{number + 2}" for number in range(3))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import shutil
@@ -11,21 +10,13 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.cluster.servers import LIMIT, NAMES, Servers, hear, locks, tell
+from tests.cluster.servers import LIMIT, NAMES, Servers, hear, locks, remember, tell
 from tests.cluster.test_run import READY, begin, python, run
 from tests.helpers import SEED, eventually
 from tests.warm import run_program
-
-
-def remember(servers: Servers) -> bool:
-    """Whether all servers answer, and know all that is done."""
-    status, out, _ = locks(servers, "status", "--json")
-    said: dict[str, Any] = json.loads(out) if status == 0 else {}
-    return said.get("forgetful") == [] and said["answered"] == len(servers.addresses)
 
 
 def test_three_starts_one_after_the_other(servers: Servers) -> None:

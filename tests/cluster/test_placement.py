@@ -12,7 +12,7 @@ from benchmarks.placed import ids_apart
 from locks.node.peers.agreement import Agreement
 from locks.node.ports import Servers as Known
 from tests.cluster.harness import World
-from tests.cluster.servers import LIMIT, Servers, locks, running
+from tests.cluster.servers import LIMIT, Servers, locks, remember, running
 from tests.cluster.test_run import run
 from tests.helpers import eventually
 
@@ -211,16 +211,11 @@ def test_servers_go_down_and_come_back() -> None:
             print(name, file=program.stdin, flush=True)
             assert program.stdout.readline().strip().isdigit()
 
-            def remember() -> bool:
-                done = locks(five, "status", "--json")
-                said = json.loads(done.out) if done.out else {}
-                return said.get("forgetful") == [] and said["answered"] == 5
-
-            eventually(remember, limit=LIMIT)
+            eventually(lambda: remember(five), limit=LIMIT)
             assert run(five, "--once", name, "--", "true")[0] == 0
             for index in (1, 2, 3, 4):
                 five.restart(index)
-                eventually(remember, limit=LIMIT)
+                eventually(lambda: remember(five), limit=LIMIT)
             assert run(five, "--once", name, "--", "echo", "never")[:2] == (122, "")
             down = at(name, FIVE)[:2]
             for each in down:

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from tests.cluster.harness import World
-from tests.cluster.servers import LIMIT, NAMES, Servers, locks
-from tests.cluster.test_once import remember
+from tests.cluster.servers import LIMIT, NAMES, Servers, locks, remember
 from tests.cluster.test_run import run
 from tests.cluster.test_servers import STAYS
 from tests.helpers import eventually, free_port
@@ -71,15 +70,18 @@ def test_one_server_after_the_other_is_replaced(servers: Machines) -> None:
     for index, name in enumerate(NAMES):
         servers.processes[index].kill()
         other = NAMES[index - 1]
-        eventually(lambda name=name, other=other: restart(servers, other)[1]["missing"] == [name])
-        assert restart(servers, other)[0] == 1
+        eventually(
+            lambda name=name, other=other: (
+                (told := restart(servers, other))[0] == 1 and told[1]["missing"] == [name]
+            ),
+            limit=LIMIT,
+        )
         assert run(servers, "--once", f"without/{name}", "--", "true")[0] == 0
         servers.replace(index)
         eventually(lambda: remember(servers), limit=LIMIT)
         print(name, file=holder.stdin, flush=True)
         assert holder.stdout.readline() == f"has it on {name}\n"
-        eventually(lambda other=other: restart(servers, other)[1]["safe"], limit=LIMIT)
-        assert restart(servers, other)[0] == 0
+        eventually(lambda other=other: restart(servers, other)[0] == 0, limit=LIMIT)
     out, error = holder.communicate(timeout=LIMIT)
     assert (out, error) == ("True\n", "")
     for job in ("before", *(f"without/{name}" for name in NAMES)):
@@ -97,8 +99,12 @@ def test_a_replaced_server_does_not_count_before_the_others_have_told_it(
         servers.processes[index].kill()
     servers.replace(0)
     assert run(servers, "job", "--", "echo", "a lock")[:2] == (0, "a lock\n")
-    status, said, forgetful = restart(servers, C)
-    assert (status, said["missing"], forgetful) == (1, [A, B], [A])
+
+    def told() -> tuple[int, list[str], list[str]]:
+        status, said, forgetful = restart(servers, C)
+        return status, said["missing"], forgetful
+
+    eventually(lambda: told() == (1, [A, B], [A]), limit=LIMIT)
     assert (
         f"Nothing can be done once (locks.once): {A} has begun without"
         in locks(servers, "status").out
@@ -111,7 +117,8 @@ def test_a_replaced_server_does_not_count_before_the_others_have_told_it(
         eventually(lambda: remember(servers), limit=LIMIT)
         assert run(servers, "--once", "job", "--", "echo", "never")[:2] == (122, "")
     else:
-        assert restart(servers, C)[2] == [A, B]  # a majority has lost its memory at one time
+        # A majority has lost its memory at one time.
+        eventually(lambda: restart(servers, C)[2] == [A, B], limit=LIMIT)
 
 
 @pytest.mark.slow

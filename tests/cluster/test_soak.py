@@ -14,7 +14,7 @@ import pytest
 
 from tests.cluster import soak
 from tests.cluster.harness import Address, Proxy
-from tests.cluster.soak import Hold, Pause, overlaps, violations
+from tests.cluster.soak import Hold, Job, Pause, overlaps, twice, violations
 from tests.helpers import EXPLORE, SEED, eventually
 
 
@@ -45,6 +45,34 @@ def wrong(*holds: Hold, pauses: tuple[Pause, ...] = ()) -> list[str]:
 def test_what_is_wrong_is_found(holds: list[Hold], words: str) -> None:
     """Each promise that is broken, in whatever order the holds are put down."""
     found = wrong(*holds)
+    assert any(words in each for each in found) if words else not found, found
+
+
+def test_an_owner_may_hold_with_the_same_token_again() -> None:
+    """As in an ownership; nobody else may."""
+    assert not wrong(held("a", 5, 1, 2), held("a", 5, 3, 4))
+    assert wrong(held("a", 5, 1, 2), held("b", 5, 3, 4))
+
+
+@pytest.mark.parametrize(
+    ("events", "words"),
+    [
+        ("5 begun, 5 done, 5 told, 5 told", ""),
+        ("5 begun, 5 failed, 7 begun, 7 done", ""),
+        ("5 begun, 7 begun, 7 done, 7 told", ""),  # the first one was killed
+        ("5 begun, 5 told, 5 done", ""),  # the other one was faster
+        ("5 begun, 5 done, 7 begun", "and then"),
+        ("5 begun, 7 begun, 5 done, 7 done", "and then"),
+        ("5 begun, 5 failed, 5 told", "that run has failed"),
+        ("5 begun, 6 told", "no such run"),
+        ("5 begun, 7 begun, 7 done, 5 told", "done with token 7"),
+    ],
+)
+def test_what_was_not_done_once(events: str, words: str) -> None:
+    """Each promise of `locks.once` that is broken."""
+    made = [each.split() for each in events.split(", ")]
+    jobs = [Job(1, int(token), what, at) for at, (token, what) in enumerate(made)]
+    found = list(twice(jobs))
     assert any(words in each for each in found) if words else not found, found
 
 

@@ -20,9 +20,8 @@ from locks.node.marks import memory_of
 from locks.node.state import TABLES, State
 from locks.shapes import once as shapes
 from tests.cluster.harness import COOKIE, World
-from tests.cluster.servers import LIMIT, Servers
+from tests.cluster.servers import LIMIT, Servers, remember
 from tests.cluster.servers import locks as command
-from tests.cluster.test_once import remember
 from tests.cluster.test_run import run
 from tests.helpers import EXPLORE, SEED, eventually, free_port
 from tests.warm import Program, run_program

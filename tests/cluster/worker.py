@@ -213,6 +213,12 @@ class Client:
                 gevent.sleep(chance.random() * 0.05)
         return dict(counts)
 
+    def mix(self, kind: str, **given: Any) -> dict[str, int]:
+        """Do one kind of work over and over (`tests.cluster.mixed`); returns how often what has happened."""
+        from tests.cluster.mixed import mix
+
+        return mix(kind, _node[0].name, **given)
+
     def lead(self, folder: str, nodes: list[str]) -> None:
         """Stand for election from now on, and as the leader increase a number with the term."""
         import locks_leader

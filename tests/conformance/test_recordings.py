@@ -60,7 +60,7 @@ def shown(both: Lockstep) -> dict[LockId, Queue]:
     """Our table in the same form."""
 
     def show(entry: Entry) -> Shown:
-        return (f"a{entry.owner.id.serial}", entry.mode)
+        return (f"a{entry.requester.id.serial}", entry.mode)
 
     found = {}
     for lock_id in both.table.ids():

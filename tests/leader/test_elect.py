@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.servers import LIMIT, Servers
+from tests.cluster.servers import LIMIT, Servers, is_there
 from tests.helpers import eventually
 from tests.warm import Program
 
@@ -26,14 +26,6 @@ def begin(servers: Servers, *arguments: str) -> Program:
         [sys.executable, "-m", "locks_leader.command", "elect", *arguments],
         env={**servers.environment(), "LOCKS_NET_TICKTIME": "4"},
     )
-
-
-def is_there(pid: int) -> bool:
-    """Whether a process runs."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 @pytest.mark.slow

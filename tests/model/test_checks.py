@@ -13,7 +13,7 @@ from locks.core.agent.ledger import Ledger
 from locks.core.agent.machine import AgentMachine
 from locks.core.agent.requests import LockRequest
 from locks.core.server.table import LockTable
-from locks.core.server.tree import Entry, EntryOwner
+from locks.core.server.tree import Entry, Requester
 from locks.model import Deadlock, Edge
 from locks_lab.schedules.schedule import run
 from locks_lab.worlds.host import Violation
@@ -180,7 +180,7 @@ def test_a_grant_that_vanishes(monkeypatch: Patch) -> None:
 
     def vanishing(self: LockTable, *args: Any, **options: Any) -> list[Entry]:
         changed = real(self, *args, **options)
-        owner: EntryOwner = changed[0].owner
+        owner: Requester = changed[0].requester
         if changed[0].mode == "write" and not changed[0].granted:
             for entry in owner.all():
                 entry.granted = False

@@ -245,9 +245,9 @@ class World:
                 if others:
                     expected[client.blocked[0].id] = True
             table = self.servers[client.home].table
-            owners = [table.owners[a.id] for a in client.agents if a.id in table.owners]
+            owners = [table.requesters[a.id] for a in client.agents if a.id in table.requesters]
             entries = [e for o in owners for e in o.all() if e.slot.lock_id[0] == HELD_UP]
-            assert {entry.owner.id: entry.granted for entry in entries} == expected
+            assert {entry.requester.id: entry.granted for entry in entries} == expected
             assert len(entries) == len(expected)
         self.check_cycles()
 

@@ -150,7 +150,7 @@ class Owners(World):
             lasting = [
                 i for a in client.agents if a._hold_ups for i in a._hold_ups.by_wait.values()
             ]
-            for owner in (table.owners[ref] for ref in machines if ref in table.owners):
+            for owner in (table.requesters[ref] for ref in machines if ref in table.requesters):
                 stands = {each.slot.lock_id for each in owner.all()}
                 assert {i for i in stands if i[0] == HELD_UP} <= set(lasting)
         self.check_cycles()

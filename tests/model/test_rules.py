@@ -19,7 +19,7 @@ import pytest
 
 from locks.core.server import table as lock_table
 from locks.core.server.table import LockTable
-from locks.core.server.tree import Entry, EntryOwner
+from locks.core.server.tree import Entry, Requester
 from locks_lab.explorer.explore import explore
 from locks_lab.explorer.small_worlds import ring, rings, start
 from locks_lab.schedules.plan import Plan, plan
@@ -412,7 +412,7 @@ def test_a_surrender_whose_edge_is_gone(monkeypatch: pytest.MonkeyPatch) -> None
     wanted = ["read a; try write a; await", "read a; write a"]
     assert explore(World(wanted), most=1).surrenders == (0, 1)
 
-    def stands(self: LockTable, owner: EntryOwner, waiter: Any, holder: Any) -> bool:
+    def stands(self: LockTable, owner: Requester, waiter: Any, holder: Any) -> bool:
         return True
 
     monkeypatch.setattr(LockTable, "edge_stands", stands)

@@ -19,7 +19,7 @@ from locks.core.agent.wait_graph import WaitGraph
 from locks.core.messages import Surrender
 from locks.core.server import table as lock_table
 from locks.core.server.notifier import News, Notifier
-from locks.core.server.tree import Entry, EntryOwner
+from locks.core.server.tree import Entry, Requester
 from locks.model import AgentId, Deadlock
 from locks_lab.explorer.explore import Explored, explore
 from locks_lab.explorer.small_worlds import start
@@ -214,7 +214,7 @@ class _CirclesAgent(OtherAgent):
 class _ShortNotifier(Notifier):
     """Of several circles only the shortest one is made known."""
 
-    def _look_for_cycle(self, start: EntryOwner, news: News, seen: set[EntryOwner]) -> bool:
+    def _look_for_cycle(self, start: Requester, news: News, seen: set[Requester]) -> bool:
         self._table.counted, counted = {}, self._table.counted
         found = super()._look_for_cycle(start, news, seen)
         self._table.counted = counted

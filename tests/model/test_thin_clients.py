@@ -11,10 +11,10 @@ from locks.core.agent.machine import Object
 from locks.core.thin import Holder, Thin
 from locks.model import AgentId, agent_numbered
 from locks_lab.commands.explore import explore_all, searches
-from locks_lab.explorer import turns
+from locks_lab.explorer import pairs
 from locks_lab.explorer.explore import Explored, explore
+from locks_lab.explorer.pairs import PairedWorlds
 from locks_lab.explorer.small_worlds import Kind
-from locks_lab.explorer.turns import Turns
 from locks_lab.worlds.host import Violation
 from locks_lab.worlds.rules import RULES
 from locks_lab.worlds.world import Faults, World
@@ -91,7 +91,7 @@ def test_worlds_of_a_kind(name: str) -> None:
 def test_it_has_thin_locks_and_others() -> None:
     """The states of a world are not in vain: of each client there are some with a thin lock, and some with an inflated one."""
     world = World(["write a", "write b"], rule=THIN)
-    model = Turns(world)
+    model = PairedWorlds(world)
     seen: set[tuple[int, bool]] = set()
     states = [model.start()]
     for state in states:
@@ -182,7 +182,7 @@ def test_a_wrong_rule_is_caught(
     rule: type[Thin], scripts: list[str], violation: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By the check that is meant for it, even if nothing is compared with the world without thin locks."""
-    monkeypatch.setattr(turns, "compare", lambda found, wanted: None)
+    monkeypatch.setattr(pairs, "compare", lambda found, wanted: None)
     with pytest.raises(Violation, match=violation) as caught:
         explored(scripts, rule)
     assert caught.value.schedule

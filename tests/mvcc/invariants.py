@@ -40,7 +40,7 @@ def check_invariants(table: LockStates) -> None:
 def _check_books(table: Any) -> None:
     """Check that what is written down in several places agrees, and nothing is left over."""
     guards = set(table._guards.values())
-    parties = table._waits.parties
+    active = table._waits.active
     places: dict[Any, set[Any]] = {guard: set() for guard in guards}
     waits: dict[Any, Any] = {}
     held: dict[Any, set[Any]] = {}
@@ -59,7 +59,7 @@ def _check_books(table: Any) -> None:
                 waits[guard] = lock
         assert lock.contended == bool(lock.queue or lock.readers)
         assert lock.roaming == [
-            g for g in lock.queue if g.waits_at is not lock or len(parties[g.txn.id].waits) > 1
+            g for g in lock.queue if g.waits_at is not lock or len(active[g.txn.id].waits) > 1
         ], "roaming"
         if lock.holder is not None:
             held.setdefault(lock.holder.id, set()).add(lock.key)
@@ -73,18 +73,18 @@ def _check_books(table: Any) -> None:
         assert guard.request.wait == "block" or guard not in waits, "waits, and should not"
         if guard.waits_at is not None:
             assert guard.ending is None
-            assert guard in parties[guard.txn.id].waits
+            assert guard in active[guard.txn.id].waits
             assert table.waits_for(guard) is not None
         if places[guard] or guard in waits:
-            assert guard in parties[guard.txn.id].guards
-    for txn_id, party in parties.items():
-        assert party.txn.id == txn_id
-        assert set(party.held) == held.get(txn_id, set())
-        assert set(party.waits) == {guard for guard in waits if guard.txn.id == txn_id}
+            assert guard in active[guard.txn.id].guards
+    for txn_id, txn_state in active.items():
+        assert txn_state.txn.id == txn_id
+        assert set(txn_state.held) == held.get(txn_id, set())
+        assert set(txn_state.waits) == {guard for guard in waits if guard.txn.id == txn_id}
         mine = sorted((g for g in guards if g.txn.id == txn_id), key=lambda g: g.number)
         stands = {lock: [g for g in mine if lock in g.places] for g in mine for lock in g.places}
-        assert party.places == stands, "a place that its transaction does not know"
-        assert party.contended == contended.get(txn_id, 0)
-        assert party.held or party.guards, "a party that nobody needs"
-        assert all(guard in guards for guard in party.guards)
-    assert set(held) <= set(parties)
+        assert txn_state.places == stands, "a place that its transaction does not know"
+        assert txn_state.contended == contended.get(txn_id, 0)
+        assert txn_state.held or txn_state.guards, "a transaction that nobody needs"
+        assert all(guard in guards for guard in txn_state.guards)
+    assert set(held) <= set(active)

@@ -235,7 +235,7 @@ class Lockstep(RuleBasedStateMachine):
 
     def known(self) -> dict[Any, Txn]:
         """The transactions that the table knows."""
-        return {i: party.txn for i, party in self.table._waits.parties.items()}
+        return {i: txn_state.txn for i, txn_state in self.table._waits.active.items()}
 
 
 class LockstepInSmallTurns(Lockstep):
@@ -283,7 +283,7 @@ class LockstepWithoutDetection(Lockstep):
             if isinstance(guard.ending, TxnDeadlock)
         }
         self.table.woken.clear()
-        known = {i: party.txn for i, party in self.table._waits.parties.items()}
+        known = {i: txn_state.txn for i, txn_state in self.table._waits.active.items()}
         for report in reports.values():
             assert txn.id in report.ids
             self.oracle.lose(report, known)
@@ -504,10 +504,10 @@ BROKEN: dict[str, Callable[[LockStates, KeyLock], object]] = {
     "waits nowhere": lambda table, lock: lock.readers.clear(),
     "does not wait": lambda table, lock: setattr(lock.queue[0], "waits_at", None),
     "a lost place": lambda table, lock: lock.queue[0].places.clear(),
-    "a forgotten lock": lambda table, lock: table._waits.parties[1].held.clear(),
-    "a wrong count": lambda table, lock: setattr(table._waits.parties[1], "contended", 0),
+    "a forgotten lock": lambda table, lock: table._waits.active[1].held.clear(),
+    "a wrong count": lambda table, lock: setattr(table._waits.active[1], "contended", 0),
     "roams without a reason": lambda table, lock: lock.roaming.append(lock.queue[0]),
-    "left over": lambda table, lock: table._waits.party(Txn(9, 9)),
+    "left over": lambda table, lock: table._waits.activate(Txn(9, 9)),
 }  # fmt: skip
 
 

@@ -294,7 +294,7 @@ PURE = (
     "locks.ownership.spread",
     "locks.ownership.coordinator",
     "locks.ownership.member",
-    "locks.ownership.turns",
+    "locks.ownership.round_robin",
     "locks.mvcc.errors",
     "locks.mvcc.model",
     "locks.mvcc.records",

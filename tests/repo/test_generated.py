@@ -71,14 +71,14 @@ def describe_loggers() -> str:
 
 
 def describe_events() -> str:
-    """All events as text: each with its level, logger, meaning and fields."""
+    """All events as text: each with its level, logger, meaning and the names of its fields."""
     lines = []
     for name, what in EVENTS.items():
         lines += [
             f"{name}  ({logging.getLevelName(what.level)}, {what.logger})",
             f"    {what.says}",
+            f"    fields: {', '.join(what.fields)}",
         ]
-        lines += [f"      {field}: {says}" for field, says in what.fields.items()]
     return "\n".join(lines)
 
 

@@ -162,7 +162,7 @@ def check_empty(node: Node) -> None:
     assert not node.agents_by_id, f"left: {list(map(str, node.agents_by_id))}"
     assert not node.clients, f"clients left: {list(node.clients)}"
     assert not node.holders, f"holders left: {list(node.holders)}"
-    assert not table.owners, f"owners left: {list(map(str, table.owners))}"
+    assert not table.requesters, f"owners left: {list(map(str, table.requesters))}"
     assert not table._entries, "entries left"
     assert not node.server.machine._watchers.any, "watchers left"
     assert not node.server.machine._notifier.closers, "the notifier looks at somebody"
@@ -180,7 +180,7 @@ def check_table(node: Node) -> None:
     table = node.server.machine.table
     check_structure(table)
     check_exclusion([entry.record(node.name) for entry in _entries(node)])
-    strangers = [str(ref) for ref in table.owners if ref not in node.agents_by_id]
+    strangers = [str(ref) for ref in table.requesters if ref not in node.agents_by_id]
     assert not strangers, f"requests of nobody: {strangers}"
 
 
@@ -202,7 +202,7 @@ def check_agents(node: Node) -> None:
 def _check_agent(agent: Agent, node: Node) -> None:
     machine = agent.machine
     ledger = study(machine).ledger
-    entries = {(e.slot.lock_id, e.mode): e for e in _entries(node) if e.owner.id == agent.id}
+    entries = {(e.slot.lock_id, e.mode): e for e in _entries(node) if e.requester.id == agent.id}
     known: dict[Any, RequestRecord] = {}
     for request in ledger.requests.values():
         for node_request in request.node_requests.values():

@@ -38,7 +38,7 @@ def ask(server: ServerMachine, number: int, lock_id: LockId = POOL) -> list[obje
 def records(server: ServerMachine, lock_id: LockId = POOL) -> dict[int, RequestRecord]:
     """What there is on an id, by agent."""
     entries = server.table.view(lock_id)
-    return {e.owner.id.serial: e.record(NODE) for e in entries if e.slot.lock_id == lock_id}
+    return {e.requester.id.serial: e.record(NODE) for e in entries if e.slot.lock_id == lock_id}
 
 
 @pytest.mark.parametrize("value", [1, 2, 3, 7])

@@ -7,7 +7,7 @@ from itertools import combinations
 
 import pytest
 
-from locks.core.done import MOST_MARKS, Marks, Recovery, Told, moved, read
+from locks.core.done import MOST_MARKS, Marks, Recovery, Told, read, shifted
 from locks.core.facts import AskMark, Mark, MarkFact
 from locks.model import majority
 from locks.words import AgentId
@@ -78,7 +78,7 @@ def test_a_mark_is_accepted_under_the_same_grant_only(since: int, is_set: bool) 
     question = AskMark(ME, (1,), 1_000, 7, mark(1, until=1_100))
     fact = marks.answer(question, since, True, NAMES, 50)
     assert fact == MarkFact(
-        moved(mark(1, until=1_100), 1_000, 50) if is_set else None, False, since, True, NAMES, 50
+        shifted(mark(1, until=1_100), 1_000, 50) if is_set else None, False, since, True, NAMES, 50
     )
     again = marks.answer(question, since, True, NAMES, 60)
     assert again.had is is_set

@@ -24,28 +24,38 @@ RECORDS = tuple(
 )
 REPORT = Deadlock(ME, ID, "a@x", "aborted", (Edge(*RECORDS), Edge(*RECORDS[::-1])), "the youngest")
 CONTENDER = Contender(OTHER, "bob", ID, "write", True, 5)
-EXAMPLES: list[LocksError] = [
-    locks.MisuseError("wrong"),
-    locks.errors.InvalidLockId("wrong", lock_id="''"),
-    locks.errors.InvalidOption("wrong", value="7"),
-    locks.errors.ConflictingRequest("again", lock_id=ID),
-    locks.errors.NotClient("not yours", agent=ME),
-    locks.errors.WaitsForItself("itself", lock_id=ID, holder=OTHER),
-    locks.errors.ReentrantCall("within"),
-    locks.errors.BlocksEventLoop("in a coroutine"),
-    locks.errors.NotHeld("not held", lock_id=ID),
-    locks.errors.NotMarked("not marked", lock_id=ID),
-    locks.AlreadyDone("done", lock_id=ID, by="ann", at=1.5, token=7),
-    locks.errors.OperatingError("down"),
-    locks.errors.NodeNotRunning("down", nodes=["b@x"]),
-    locks.CannotServe("down", lock_id=ID, nodes=["b@x"]),
-    locks.errors.LimitExceeded("full", node="b@x", what="waits", limit=3, present=3),
-    locks.LockTimeout("late", lock_ids=[ID], holders=[CONTENDER], timeout=0.5, lost=[("x",)]),
-    locks.TransactionEnded("over", agent=ME),
-    locks.errors.TransactionBroken("broken", agent=ME, reason="it sleeps", by="ann"),
-    locks.LockLost("lost", lock_ids=[ID], nodes=["b@x"]),
-    locks.DeadlockAborted("again", deadlock=REPORT),
-]
+KINDS: dict[type[LocksError], list[LocksError]] = {
+    locks.LocksError: [
+        locks.MisuseError("wrong"),
+        locks.errors.OperatingError("down"),
+        locks.DeadlockAborted("again", deadlock=REPORT),
+    ],
+    locks.MisuseError: [
+        locks.errors.InvalidLockId("wrong", lock_id="''"),
+        locks.errors.InvalidOption("wrong", value="7"),
+        locks.errors.ConflictingRequest("again", lock_id=ID),
+        locks.errors.NotClient("not yours", agent=ME),
+        locks.errors.WaitsForItself("itself", lock_id=ID, holder=OTHER),
+        locks.errors.ReentrantCall("within"),
+        locks.errors.BlocksEventLoop("in a coroutine"),
+        locks.errors.NotHeld("not held", lock_id=ID),
+    ],
+    locks.errors.OperatingError: [
+        locks.errors.NotMarked("not marked", lock_id=ID),
+        locks.AlreadyDone("done", lock_id=ID, by="ann", at=1.5, token=7),
+        locks.errors.NodeNotRunning("down", nodes=["b@x"]),
+        locks.errors.LimitExceeded("full", node="b@x", what="waits", limit=3, present=3),
+        locks.LockTimeout("late", lock_ids=[ID], holders=[CONTENDER], timeout=0.5, lost=[("x",)]),
+        locks.TransactionEnded("over", agent=ME),
+        locks.LockLost("lost", lock_ids=[ID], nodes=["b@x"]),
+    ],
+    locks.errors.NodeNotRunning: [locks.CannotServe("down", lock_id=ID, nodes=["b@x"])],
+    locks.TransactionEnded: [
+        locks.errors.TransactionBroken("broken", agent=ME, reason="it sleeps", by="ann")
+    ],
+}
+"""An example of each error, by the kind that it is of."""
+EXAMPLES = [error for examples in KINDS.values() for error in examples]
 
 
 def sent(error: Exception) -> Exception | None:
@@ -57,6 +67,17 @@ def test_each_kind_is_here() -> None:
     """A kind of error without an example can't be added."""
     kinds: set[type] = {value for value in vars(locks.errors).values() if _is_error(value)}
     assert {type(error) for error in EXAMPLES} == kinds - {LocksError}
+
+
+def test_each_error_is_of_its_kind() -> None:
+    """All are misuse, an operating error, or an abort; a wrong value is a `ValueError` and a timeout a `TimeoutError`."""
+    for kind, examples in KINDS.items():
+        assert [error for error in examples if kind not in type(error).__bases__] == []
+    assert locks.LocksError.__bases__ == (Exception,)
+    assert issubclass(locks.errors.InvalidLockId, ValueError)
+    assert issubclass(locks.errors.InvalidOption, ValueError)
+    assert issubclass(locks.LockTimeout, TimeoutError)
+    assert locks.errors.OperatingError in RemoteError.__bases__
 
 
 def _is_error(value: Any) -> bool:

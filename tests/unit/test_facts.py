@@ -32,14 +32,14 @@ from locks.core.facts import (
     node_of,
 )
 from locks.core.messages import Release, Remove, Request, ServerMessage, Surrender
-from locks.core.server.machine import ServerMachine
+from locks.core.server.machine import FEW, ServerMachine
 from locks.core.server.tree import Entry
 from locks.facts.around import group_name
 from locks.facts.graph import WaitReport, waits_of
 from locks.facts.pictures import FORMATS
 from locks.facts.stories import why
 from locks.lock_ids import check_lock_id
-from locks.model import AgentId, Deadlock, Edge, LockId, RequestRecord, blocks, show
+from locks.model import AgentId, Deadlock, Edge, LockId, RequestRecord, blocks, related, show
 from locks.node.history import begin, replay
 from locks.node.observing.record import Record
 from locks.node.observing.statistics import Counters
@@ -92,7 +92,8 @@ def test_times_of_turns_that_are_done_and_undone() -> None:
         if rng.random() < 0.1:
             history = begin(machine)
             replay(history)
-        numbers = machine.numbers(())
+        numbers = list(machine.numbers(()))
+        assert numbers == sorted(numbers) == list(machine.numbers((), 0))
         present = {n: entry.granted for n in numbers if (entry := machine.table.entry(n))}
         for number in known.keys() - present.keys():
             granted, at = known.pop(number)
@@ -111,6 +112,26 @@ def test_times_of_turns_that_are_done_and_undone() -> None:
     for durations, seconds in zip(counted, (waits, given_up, holds), strict=True):
         assert durations.total == len(seconds) - 1 > 0
         assert durations.seconds == pytest.approx(sum(seconds))
+
+
+@pytest.mark.parametrize("is_loaded", [False, True])
+def test_requests_by_their_numbers(is_loaded: bool) -> None:
+    """Those related to an id, few or many, after any number; also in a table that was saved and loaded."""
+    machine = ServerMachine("a@h", 1)
+    agents = [AgentId(n, "a@h", n) for n in range(7)]
+    for n in range(3 * FEW):
+        lock_id = ("a", n) if n % 3 else ("b", n % 50, n)
+        machine.handle(Request(agents[n % 7], "c", lock_id, "write"))
+    machine.handle(Request(agents[0], "c", ("a",), "read"))
+    if is_loaded:
+        saved, machine = machine.save(), machine.another()
+        machine.load(saved)
+    every = {number: entry.slot.lock_id for number, entry in machine.table._entries.items()}
+    for lock_id in ((), ("a",), ("b",), ("b", 3), ("b", 3, 3), ("a", 4), ("e",)):
+        right = sorted(n for n, its in every.items() if related(its, lock_id))
+        middle = right[len(right) // 2] if right else 1
+        for after in (0, middle, max(every)):
+            assert list(machine.numbers(lock_id, after)) == [n for n in right if n > after]
 
 
 def any_message(rng: random.Random) -> ServerMessage:

@@ -35,8 +35,10 @@ class Clients(Net):
     def hidden(self, node: str = N1) -> list[tuple[Any, bool]]:
         """The requests that stand for waits: the agent's serial number, and whether it is granted."""
         table = self.servers[node].table
-        found = [e for o in table.owners.values() for e in o.all() if e.slot.lock_id[0] == HELD_UP]
-        return sorted((entry.owner.id.serial, entry.granted) for entry in found)
+        found = [
+            e for o in table.requesters.values() for e in o.all() if e.slot.lock_id[0] == HELD_UP
+        ]
+        return sorted((entry.requester.id.serial, entry.granted) for entry in found)
 
     def aborted(self, wait: Any) -> Deadlock:
         """The report with which a wait was answered."""
@@ -97,7 +99,7 @@ def test_held_up_until_the_wait_is_given_up(how: str) -> None:
     for agent in (outer, inner, stranger):
         net.do(agent, agent.end_transaction())
         assert study(agent).remains == []
-    assert net.servers[N1].table.owners == {}
+    assert net.servers[N1].table.requesters == {}
 
 
 def test_held_up_is_hidden_from_the_client() -> None:
@@ -199,4 +201,4 @@ def test_hold_ups_of_a_machine_that_is_made_anew() -> None:
     assert outer.holds(A)
     for agent in (outer, inner):
         net.do(agent, agent.end_transaction())
-    assert net.servers[N1].table.owners == {}
+    assert net.servers[N1].table.requesters == {}

@@ -83,7 +83,7 @@ def test_whether_a_request_must_wait_is_what_happens_then() -> None:
             must = table.must_wait(agent, lock_id, mode)
             assert table.size == size
             new = not any(covers(each.mode, mode) for each in table.own(agent, lock_id))
-            first = agent not in table.owners
+            first = agent not in table.requesters
             (entry, *_) = table.request(agent, "c", lock_id, mode)
             if not new:
                 continue

@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from locks.core.server import table as lock_table
 from locks.core.server import tree as lock_tree
 from locks.core.server.table import LockTable
-from locks.core.server.tree import Entry, EntryOwner, Slot
+from locks.core.server.tree import Entry, Requester, Slot
 from locks.model import MODES, LockId, Mode
 from locks.ranges import PLACE_BITS
 from tests.helpers import EXPLORE
@@ -218,7 +218,7 @@ def test_places_keep_the_order_of_a_line(line: list[int | None]) -> None:
     table = LockTable()
     standing: list[Entry] = []
     for number, index in enumerate(line):
-        entry = Entry(number, EntryOwner(agent(number), "c"), Slot(("a",), None), "write")
+        entry = Entry(number, Requester(agent(number), "c"), Slot(("a",), None), "write")
         if index is None or not standing:
             table._place(entry)
             standing.append(entry)
@@ -238,7 +238,7 @@ def test_surrender_gives_up_what_is_related_and_nothing_else() -> None:
     both = Lockstep()
     both.play("1 write a/1/x", "1 write a/2", "1 write a", "1 write b", "2 write a/1")
     changed = both.play("1 surrender a/1")
-    assert [(e.owner.id.serial, e.slot.lock_id) for e in changed if not e.granted] == [
+    assert [(e.requester.id.serial, e.slot.lock_id) for e in changed if not e.granted] == [
         (1, ("a", "1", "x")),
         (1, ("a",)),
     ]
@@ -349,7 +349,7 @@ def test_an_empty_table_has_nothing_left() -> None:
     root = both.table.find(())
     assert root is not None
     assert (root.children, sum(root.below)) == ({}, 0)
-    assert both.table.owners == {}
+    assert both.table.requesters == {}
     assert both.table.find(("a",)) is None
     assert both.table.ids() == []
     assert both.request(agent(4), ("a",), "write").since > version
@@ -364,7 +364,7 @@ def test_a_granted_lock_is_never_lost_silently(seed: int) -> None:
     for _ in range(200):
         who = agent(chance.randrange(4))
         lock_id = tuple(chance.choices("ab", k=chance.randint(1, 3)))
-        own = {n for n, entry in held.items() if entry.owner.id == who}
+        own = {n for n, entry in held.items() if entry.requester.id == who}
         what = chance.choice(["request"] * 8 + ["release", "remove", "surrender"])
         if what == "request":
             changed = table.request(who, "c", lock_id, chance.choice(["read", "write"]))
@@ -430,7 +430,7 @@ def test_views_and_ids() -> None:
     both = Lockstep()
     both.play("1 read a", "2 write a/1", "3 write b", "4 read a/1/x", "5 read a/2", "1 write a/1")
     view = both.table.view(("a", "1"))
-    assert [(e.owner.id.serial, e.mode) for e in view] == [
+    assert [(e.requester.id.serial, e.mode) for e in view] == [
         (1, "read"),
         (1, "write"),
         (2, "write"),

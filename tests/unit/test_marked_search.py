@@ -23,7 +23,7 @@ from locks.core.messages import (
     ToAgent,
 )
 from locks.core.server.machine import ServerMachine
-from locks.core.server.tree import EntryOwner
+from locks.core.server.tree import Requester
 from locks.core.server.waits import edges_from
 from locks.lock_ids import counted
 from locks.model import AgentId, Deadlock, Edge, LockId, Mode
@@ -81,14 +81,14 @@ def draw(chance: random.Random, world: World, server: ServerMachine, agents: int
     who = agent(chance.randrange(agents))
     lock_id = chance.choice(world.ids)
     kind = chance.random()
-    owner = server.table.owners.get(who)
+    owner = server.table.requesters.get(who)
     if kind < world.elsewhere:
         if owner is not None:
             return StandingElsewhere(who, *chance.choice(STANDINGS))
         return Request(who, "c", lock_id, mode(chance, world, lock_id), *chance.choice(STANDINGS))
     kind = chance.random()
     if kind < 0.2:
-        edges = [e for o in server.table.owners.values() for e in whole_search.edges_from(o)]
+        edges = [e for o in server.table.requesters.values() for e in whole_search.edges_from(o)]
         if edges:
             return surrender(chance.choice(edges), chance)
     if kind < 0.75:
@@ -132,10 +132,10 @@ def told(effects: list[ServerEffect]) -> Told:
     return found
 
 
-def known(server: ServerMachine) -> set[tuple[EntryOwner, EntryOwner]]:
+def known(server: ServerMachine) -> set[tuple[Requester, Requester]]:
     """Who waits for whom, where both ends know it, or the largest agent of a long cycle."""
     found = set()
-    for owner in server.table.owners.values():
+    for owner in server.table.requesters.values():
         for edge in whole_search.edges_from(owner):
             ends = [edge.waiter.notified or {}, edge.holder.notified or {}]
             for_both = [
@@ -147,12 +147,12 @@ def known(server: ServerMachine) -> set[tuple[EntryOwner, EntryOwner]]:
     return found
 
 
-def knots(ways: set[tuple[EntryOwner, EntryOwner]]) -> list[set[EntryOwner]]:
+def knots(ways: set[tuple[Requester, Requester]]) -> list[set[Requester]]:
     """Those who reach themselves and each other."""
-    after: dict[EntryOwner, set[EntryOwner]] = {}
+    after: dict[Requester, set[Requester]] = {}
     for by, to in ways:
         after.setdefault(by, set()).add(to)
-    reach: dict[EntryOwner, set[EntryOwner]] = {}
+    reach: dict[Requester, set[Requester]] = {}
     for start in after:
         todo = list(after[start])
         found = set(todo)
@@ -162,7 +162,7 @@ def knots(ways: set[tuple[EntryOwner, EntryOwner]]) -> list[set[EntryOwner]]:
                     found.add(to)
                     todo.append(to)
         reach[start] = found
-    parts: list[set[EntryOwner]] = []
+    parts: list[set[Requester]] = []
     for owner, found in reach.items():
         if owner in found and not any(owner in part for part in parts):
             parts.append({other for other in found if owner in reach.get(other, ())})
@@ -186,7 +186,7 @@ def test_whoever_may_be_tied_knows_a_way(name: str) -> None:
     """
     for seed in range(SEEDS):
         for new, _, _, _ in steps(WORLDS[name], seed):
-            owners = list(new.table.owners.values())
+            owners = list(new.table.requesters.values())
             whole = [edge for owner in owners for edge in whole_search.edges_from(owner)]
             fewer = [edge for owner in owners for edge in edges_from(owner)]
             assert set(fewer) <= set(whole)
@@ -213,7 +213,7 @@ def test_in_each_deadlock_within_the_node_a_cycle_is_known(name: str) -> None:
     for seed in range(SEEDS):
         for new, whole, _, _ in steps(WORLDS[name], seed):
             for server in (new, whole):
-                owners = list(server.table.owners.values())
+                owners = list(server.table.requesters.values())
                 edges = [edge for owner in owners for edge in whole_search.edges_from(owner)]
                 tied = whole_search.tied_ones(owners, edges)
                 ways = known(server)

@@ -187,7 +187,7 @@ def test_an_agent_goes(world: World) -> None:
             world.perform(world.agents.down(ONE))
         else:
             world.perform(world.agents.node_down(E))
-            assert not world.machine.table.owners
+            assert not world.machine.table.requesters
             break
         assert world.queue(TWO, "a") == ["r 102"]
         world.perform(world.agents.down(TWO))
@@ -309,7 +309,7 @@ def test_agents_of_the_original_believe_what_is_true(steps: list[Any]) -> None:
 def check(world: World) -> None:
     """Compare what agents of the original were told with the lock table."""
     table = world.machine.table
-    for owner in table.owners.values():
+    for owner in table.requesters.values():
         if owner.id.node != E:
             continue
         pid = Pid(owner.id.created, E, 7)
@@ -324,8 +324,8 @@ def check(world: World) -> None:
             assert any(e.pid == pid for group in tail for e in group.entries)
             for other in table.related(slot.lock_id):
                 conflicts = "write" in {entry.mode for entry in (other, *entries)}
-                if other.granted and other.owner is not owner and conflicts:
-                    assert other.owner.id in head
+                if other.granted and other.requester is not owner and conflicts:
+                    assert other.requester.id in head
 
 
 # --- Records that travel in the versions of entries

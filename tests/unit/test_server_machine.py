@@ -65,6 +65,6 @@ def test_a_lock_that_is_held_for_long_does_not_remember_all_who_were_told_of_it(
         told = server.handle(Request(agent, "waiter", LOCK, "write", True, True))
         assert any(effect.agent == agent and len(effect.message.records) == 2 for effect in told)
         server.handle(Remove(agent))
-    (entry,) = server.table.owners[holder].all()
+    (entry,) = server.table.requesters[holder].all()
     assert entry.notified is not None
     assert len(entry.notified) < 50

@@ -15,7 +15,7 @@ from locks.core.messages import (
     StandingElsewhere,
     Surrender,
 )
-from locks.core.server import machine, marks, notifier, table, tree, units, waits
+from locks.core.server import machine, notifier, search_index, table, tree, units, waits
 from locks.core.server.machine import ServerMachine
 from locks.lock_ids import counted
 from locks.model import Deadlock, Edge, LockId, Mode
@@ -23,7 +23,7 @@ from tests import whole_search
 from tests.helpers import lines_of
 from tests.lockstep import agent
 
-MODULES = (machine, marks, notifier, table, tree, units, waits, whole_search)
+MODULES = (machine, search_index, notifier, table, tree, units, waits, whole_search)
 SIZES = (10, 100, 3_000)
 LATE = 1_000_000  # agents that come after the crowd
 SLACK = 60  # lines: binary searches in longer queues
@@ -183,8 +183,8 @@ def opposite(size: int) -> tuple[int, int]:
     for n, ids in wants.items():
         ask(server, n, Asks(ids[0]))
     surrenders = lines = 0
-    while server.table.owners:
-        owners = server.table.owners.values()
+    while server.table.requesters:
+        owners = server.table.requesters.values()
         free = [owner for owner in owners if not owner.waiting]
         if free:
             who = min(free, key=lambda owner: owner.id)
@@ -194,13 +194,13 @@ def opposite(size: int) -> tuple[int, int]:
                 ask(server, who.id.serial, Asks(wants[who.id.serial][1]))
             continue
         heads = [server.table.view(lock_id)[0] for lock_id in (("a",), ("b",))]
-        last = max(heads, key=lambda entry: entry.owner.id)
+        last = max(heads, key=lambda entry: entry.requester.id)
         other = next(entry for entry in heads if entry is not last)
-        waiter = next(e for e in other.owner.all() if e.slot is last.slot)
+        waiter = next(e for e in other.requester.all() if e.slot is last.slot)
         ends = (waiter.number, waiter.since), (last.number, last.since)
         cycle = (Edge(waiter.record("n@h"), last.record("n@h")),)
-        report = Deadlock(last.owner.id, last.slot.lock_id, "n@h", "surrendered", cycle, "so")
-        message = Surrender(last.owner.id, last.slot.lock_id, *ends, report)
+        report = Deadlock(last.requester.id, last.slot.lock_id, "n@h", "surrendered", cycle, "so")
+        message = Surrender(last.requester.id, last.slot.lock_id, *ends, report)
         surrenders += 1
         lines += lines_of(lambda message=message: server.handle(message), *MODULES)  # type: ignore[misc]
     return surrenders, lines

@@ -9,9 +9,9 @@ import pytest
 
 from locks.core.messages import Inquire, Release, Remove, Request, ServerMessage, StandingElsewhere
 from locks.core.server.machine import ServerMachine
-from locks.core.server.marks import AHEAD, HELD, PLAIN, marked_below
+from locks.core.server.search_index import AHEAD, HELD, PLAIN, indexed_below
 from locks.core.server.table import LockTable
-from locks.core.server.tree import Entry, EntryOwner, place_of
+from locks.core.server.tree import Entry, Requester, place_of
 from locks.core.server.waits import WaitEdge, edges_from, edges_to, tied_elsewhere
 from locks.lock_ids import counted
 from locks.model import MODES as MODES_BY_RANK
@@ -53,13 +53,13 @@ def servers(seed: int) -> Iterator[ServerMachine]:
 
 def edges(server: ServerMachine) -> set[WaitEdge]:
     """All edges, found from their beginnings."""
-    return {edge for owner in server.table.owners.values() for edge in edges_from(owner)}
+    return {edge for owner in server.table.requesters.values() for edge in edges_from(owner)}
 
 
-def tied(server: ServerMachine) -> set[EntryOwner]:
+def tied(server: ServerMachine) -> set[Requester]:
     """By definition: those who wait, to whom a way leads from elsewhere, and from whom one leads there."""
-    owners = [owner for owner in server.table.owners.values() if owner.waits]
-    ways: dict[EntryOwner | None, set[EntryOwner | None]] = {owner: set() for owner in owners}
+    owners = [owner for owner in server.table.requesters.values() if owner.waits]
+    ways: dict[Requester | None, set[Requester | None]] = {owner: set() for owner in owners}
     ways[None] = {owner for owner in owners if owner.requests_elsewhere}
     for edge in edges(server):
         ways[edge.by].add(edge.to)
@@ -67,8 +67,8 @@ def tied(server: ServerMachine) -> set[EntryOwner]:
         if owner.waits_elsewhere:
             ways[owner].add(None)
 
-    def reached(start: EntryOwner | None) -> set[EntryOwner | None]:
-        found: set[EntryOwner | None] = set()
+    def reached(start: Requester | None) -> set[Requester | None]:
+        found: set[Requester | None] = set()
         todo = [start]
         for each in todo:
             todo += ways[each] - found
@@ -80,7 +80,7 @@ def tied(server: ServerMachine) -> set[EntryOwner]:
 
 def kind(entry: Entry) -> int:
     """By definition: the mark of an entry."""
-    owner = entry.owner
+    owner = entry.requester
     if not owner.waits:
         return -1
     if entry.granted:
@@ -101,12 +101,12 @@ def check_marks(table: LockTable) -> None:
         below = [each for each in slots(slot) if each is not slot]
         entries = list(slot.entries())
         for entry in entries:
-            assert entry.mark == kind(entry)
-        for owner in {entry.owner for entry in entries}:
+            assert entry.kind == kind(entry)
+        for owner in {entry.requester for entry in entries}:
             assert set(owner.waiters) == {e for e in owner.all() if e.waits and owner.waits}
         strong = {s for s in below if any(0 <= kind(e) < PLAIN for e in s.entries())}
         plain = {s for s in below if any(kind(e) == PLAIN for e in s.entries())}
-        marks = slot.marks
+        marks = slot.index
         if marks is None:
             assert all(kind(entry) < 0 for entry in entries)
             assert not strong | plain
@@ -115,8 +115,8 @@ def check_marks(table: LockTable) -> None:
             for rank in range(len(MODES_BY_RANK)):
                 there = [e for e in entries if kind(e) == of and e.rank == rank]
                 assert marks.lists[of + rank] == sorted(there, key=place_of)
-        assert {s for s in marked_below(slot, False) if s in strong} == strong
-        assert {s for s in marked_below(slot, True) if s in strong | plain} == strong | plain
+        assert {s for s in indexed_below(slot, False) if s in strong} == strong
+        assert {s for s in indexed_below(slot, True) if s in strong | plain} == strong | plain
         for child in slot.children.values():
             inside = set(slots(child))
             assert (child in marks.strong_below) == bool(inside & strong)
@@ -144,13 +144,13 @@ def test_who_waits_and_is_tied_is_known_after_each_step(first: int) -> None:
 
 def both_ends_agree(server: ServerMachine) -> None:
     """What leads to somebody is what leads from somebody else."""
-    owners = list(server.table.owners.values())
+    owners = list(server.table.requesters.values())
     found = [edge for owner in owners for edge in edges_to(owner, owners)]
     assert len(found) == len(set(found))
     assert set(found) == edges(server)
 
 
-def tied_ones_know_all(server: ServerMachine, tied_ones: set[EntryOwner]) -> None:
+def tied_ones_know_all(server: ServerMachine, tied_ones: set[Requester]) -> None:
     """Both ends of each edge between them have been told of both its requests, since they last began to wait or forgot it."""
     for edge in edges(server):
         if edge.by in tied_ones and edge.to in tied_ones:
@@ -162,7 +162,7 @@ def tied_ones_know_all(server: ServerMachine, tied_ones: set[EntryOwner]) -> Non
 
 def waiting_is_known(server: ServerMachine) -> None:
     """The notifier's own lists of those who ask or wait elsewhere are right."""
-    owners = list(server.table.owners.values())
+    owners = list(server.table.requesters.values())
     waiting = {owner for owner in owners if owner.waits}
     assert set(server._notifier.waiting) == waiting
     assert set(server._notifier.asking) == {o for o in waiting if o.requests_elsewhere}

@@ -40,18 +40,18 @@ from locks.model import RequestKey
 
 __all__ = [
     "NOBODY",
-    "Turn",
+    "Role",
     "answered",
     "gate",
     "is_held",
     "is_held_beside",
     "is_open",
-    "turns",
+    "role_changes",
     "waited_at",
 ]
 
 NOBODY: frozenset[str] = frozenset()  # the usual case: no node is silent
-Turn = Literal["needed", "spare", "withdrawn"]
+Role = Literal["needed", "spare", "withdrawn"]
 BY_MAJORITY: Final = frozenset(("majority", "majority_alive"))
 
 
@@ -92,21 +92,21 @@ def is_held_beside(
     return request.held and request.require in BY_MAJORITY and is_held(request, alive, silent)
 
 
-def turns(
+def role_changes(
     request: LockRequest, alive: Collection[str], silent: Collection[str] = NOBODY
-) -> Iterator[tuple[NodeRequest, Turn]]:
-    """The node requests whose turn changes.
+) -> Iterator[tuple[NodeRequest, Role]]:
+    """The node requests whose role changes.
 
     If a majority has granted the lock, requests at the other nodes are spare. If one node was
     enough (`any`), requests that still wait are withdrawn, so that other clients can get the lock
     there.
 
     Yields:
-        Node requests, each with its new turn.
+        Node requests, each with its new role.
     """
     mode = request.mode
     if request.held:
-        spare: Turn = "spare" if request.require in BY_MAJORITY else "withdrawn"
+        spare: Role = "spare" if request.require in BY_MAJORITY else "withdrawn"
         for each in request.node_requests.values():
             if each.withdrawn:
                 if spare == "spare":

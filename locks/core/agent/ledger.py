@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 
 from locks.core.agent.deadlocks import Resolver
-from locks.core.agent.gate import NOBODY, gate, is_held, is_held_beside, turns, waited_at
+from locks.core.agent.gate import NOBODY, gate, is_held, is_held_beside, role_changes, waited_at
 from locks.core.agent.requests import (
     LockRequest,
     NodeRequest,
@@ -149,7 +149,7 @@ class Ledger:
         if undo.mode is None and len(nodes) == 1:  # new, so nothing can be granted yet
             self.open[lock_id] = self._unacknowledged[lock_id] = request
         else:
-            self._weigh(request)
+            self._recompute_held(request)
         return undo
 
     def _queue(self, request: LockRequest, nodes: Iterable[str]) -> None:
@@ -211,7 +211,7 @@ class Ledger:
                 if not request.node_requests[node].withdrawn:
                     spare = is_held_beside(request, self.alive, self.silent)
                     self._request(request, request.node_requests[node], spare=spare)
-                self._weigh(request)
+                self._recompute_held(request)
 
     def node_down(self, node: str) -> list[LockRequest]:
         """Forget the grants of a node that is down; return the lock requests that are lost by that."""
@@ -230,7 +230,7 @@ class Ledger:
         self.silent = silent
         for request in list(self.requests.values()):
             if len(request.node_requests) > 1 and not changed.isdisjoint(request.node_requests):
-                self._weigh(request)
+                self._recompute_held(request)
 
     def _loses(self, request: LockRequest, node: str, given_up: bool) -> bool:
         """Forget a lock request's grants on a node; return whether its lock is lost by that.
@@ -245,7 +245,7 @@ class Ledger:
         self._unused(node_request)
         request.node_down(node)
         acknowledged = request.acknowledged
-        self._weigh(request)
+        self._recompute_held(request)
         if acknowledged is None:
             return False
         if request.acknowledged is not None and (given_up or not self._is_given_up(request)):
@@ -293,7 +293,7 @@ class Ledger:
             self.waiting[record.node, record.number] = request
         elif self.waiting:
             self.waiting.pop((record.node, record.number), None)
-        self._weigh(request)
+        self._recompute_held(request)
 
     def may_be_released(self, record: RequestRecord) -> bool:
         """Whether an unanswered release may be of this request of the agent."""
@@ -408,7 +408,7 @@ class Ledger:
                 request.held = False
                 if request.acknowledged is not None:
                     request.lose()
-                self._weigh(request)
+                self._recompute_held(request)
 
     def postpone(self, answer: Surrendered) -> None:
         """Withdraw surrendered requests until all others are granted.
@@ -626,7 +626,7 @@ class Ledger:
                 self._release(request, node_request, mode)
                 kept = [m for m in self._asked_modes(request, node_request) if m != mode]
                 self._keep(node_request, kept)
-            self._weigh(request)
+            self._recompute_held(request)
 
     def _asked_modes(self, request: LockRequest, node_request: NodeRequest) -> list[Mode]:
         """The modes in which there are requests on a node, as far as known."""
@@ -645,8 +645,8 @@ class Ledger:
                 self._unused(node_request)
             node_request.asked = join(*modes) if modes else None
 
-    def _weigh(self, request: LockRequest) -> None:
-        """Work out whether a lock request is held, and update the account."""
+    def _recompute_held(self, request: LockRequest) -> None:
+        """Recompute whether a lock request is held, and what follows from it."""
         if len(request.node_requests) > 1:
             request.held = is_held(request, self.alive, self.silent)
         else:  # the same in the most frequent case, a lock on one node
@@ -669,12 +669,12 @@ class Ledger:
         if request.acknowledged is None or not request.fully_acknowledged:
             self._unacknowledged[request.lock_id] = request
         if request.require != "all" and len(request.node_requests) > 1:
-            self._take_turns(request)
+            self._adjust_node_requests(request)
 
-    def _take_turns(self, request: LockRequest) -> None:
-        """Request or withdraw node requests whose turn has changed."""
-        for each, turn in turns(request, self.alive, self.silent):
-            if turn == "withdrawn":
+    def _adjust_node_requests(self, request: LockRequest) -> None:
+        """Request or withdraw node requests whose role has changed."""
+        for each, role in role_changes(request, self.alive, self.silent):
+            if role == "withdrawn":
                 self._withdraw(request, each)
             else:
-                self._request(request, each, spare=turn == "spare")
+                self._request(request, each, spare=role == "spare")

@@ -7,7 +7,9 @@ the actor around it is `locks.node.server`.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from bisect import bisect_right
+from collections.abc import Hashable, Iterator, Sequence
+from itertools import islice
 
 from locks.core.messages import (
     OUTSIDE,
@@ -37,12 +39,14 @@ from locks.core.messages import (
 from locks.core.server.notifier import News, Notifier
 from locks.core.server.saving import SavedServer, load_table, save_server
 from locks.core.server.table import LockTable, TableStatistics
-from locks.core.server.tree import Entry, EntryOwner
+from locks.core.server.tree import Entry, Requester
 from locks.core.server.watchers import Watchers
 from locks.errors import assert_never
-from locks.model import AgentId, LockId, Mode, RequestRecord, View, units_of
+from locks.model import AgentId, LockId, Mode, RequestRecord, View, related, units_of
 
 __all__ = ["ServerMachine"]
+
+FEW = 1000  # requests that are sorted for a page
 
 
 class ServerMachine:
@@ -117,15 +121,15 @@ class ServerMachine:
             if units and (units != known or mode != "write"):
                 return Refused(self.node, lock_id, known), []
         changed = self.table.request(agent, client, lock_id, mode, spare)
-        owner = changed[0].owner
-        moved: EntryOwner | None = None
+        requester = changed[0].requester
+        moved: Requester | None = None
         if (
-            owner.requests_elsewhere != requests_elsewhere
-            or owner.waits_elsewhere != waits_elsewhere
+            requester.requests_elsewhere != requests_elsewhere
+            or requester.waits_elsewhere != waits_elsewhere
         ):
-            moved = owner
-            owner.requests_elsewhere = requests_elsewhere
-            owner.waits_elsewhere = waits_elsewhere
+            moved = requester
+            requester.requests_elsewhere = requests_elsewhere
+            requester.waits_elsewhere = waits_elsewhere
         new: Sequence[Entry] = changed
         if self.table.spares:
             changed, new = self._resumed(changed, new)
@@ -179,11 +183,19 @@ class ServerMachine:
             self.table.version,
         )
 
-    def numbers(self, lock_id: LockId) -> list[int]:
-        """The numbers of the requests related to an id, in rising order; `()` stands for all."""
-        if not lock_id:
-            return sorted(self.table._entries)
-        return sorted(entry.number for entry in self.table.related(lock_id))
+    def numbers(self, lock_id: LockId, after: int = 0) -> Iterator[int]:
+        """The numbers larger than `after` of the requests related to an id, in rising order; `()` stands for all."""
+        if lock_id:
+            some = list(islice(self.table.related(lock_id), FEW + 1))
+            if len(some) <= FEW:
+                yield from sorted(entry.number for entry in some if entry.number > after)
+                return
+        # Entries are in the order of their numbers. A reader who reads all pages looks at each of them once.
+        entries = self.table._entries
+        numbers = list(entries)
+        for at in range(bisect_right(numbers, after), len(numbers)):
+            if not lock_id or related(entries[numbers[at]].slot.lock_id, lock_id):
+                yield numbers[at]
 
     def watchers(self, lock_id: LockId) -> list[Hashable]:
         """The watchers of exactly this lock id."""
@@ -219,14 +231,14 @@ class ServerMachine:
         if stale:
             changed = []
         elif message.aborts:
-            owner = self.table.owners.get(agent)
-            stands = owner is not None and self.table.edge_stands(owner, waiter, holder)
+            requester = self.table.requesters.get(agent)
+            stands = requester is not None and self.table.edge_stands(requester, waiter, holder)
             changed = self.table.remove(agent) if stands else []
         elif report is None and waiter is not None and holder is not None:
             changed = self.table.give_way(agent, waiter, holder)
         else:
             changed = self.table.surrender(agent, lock_id, waiter, holder)
-        new: Sequence[Entry] = [e for e in changed if e.owner.id == agent or e.spare]
+        new: Sequence[Entry] = [e for e in changed if e.requester.id == agent or e.spare]
         if self.table.spares:
             changed, new = self._resumed(changed, new)
         self.changed = changed
@@ -263,22 +275,22 @@ class ServerMachine:
     def _stands(self, end: End) -> bool:
         """Whether a request of a knot is unchanged, and its agent waits."""
         entry = self.table.entry(end[0])
-        return entry is not None and entry.since == end[1] and entry.owner.waits
+        return entry is not None and entry.since == end[1] and entry.requester.waits
 
     def _standing(self, message: StandingElsewhere) -> list[ServerEffect]:
-        owner = self.table.owners.get(message.agent)
-        if owner is None:
+        requester = self.table.requesters.get(message.agent)
+        if requester is None:
             return []
-        owner.requests_elsewhere = message.requests_elsewhere
-        owner.waits_elsewhere = message.waits_elsewhere
-        changed = self.table.resume(owner)
+        requester.requests_elsewhere = message.requests_elsewhere
+        requester.waits_elsewhere = message.waits_elsewhere
+        changed = self.table.resume(requester)
         if changed:
-            return self._changed(changed, changed, owner)
-        return self._notify(self._notifier.after([], owner=owner))
+            return self._changed(changed, changed, requester)
+        return self._notify(self._notifier.after([], requester=requester))
 
     def _inquire(self, message: Inquire) -> list[ServerEffect]:
-        owner = self.table.owners.get(message.agent)
-        return [] if owner is None else self._notify(self._notifier.again(owner))
+        requester = self.table.requesters.get(message.agent)
+        return [] if requester is None else self._notify(self._notifier.again(requester))
 
     def _raise(self, message: RaiseVersion) -> list[ServerEffect]:
         agent, lock_id, since, version = message
@@ -300,7 +312,7 @@ class ServerMachine:
     # --- Notifying ------------------------------------------------------------------------------
 
     def _changed(
-        self, changed: list[Entry], new: Sequence[Entry] = (), owner: EntryOwner | None = None
+        self, changed: list[Entry], new: Sequence[Entry] = (), requester: Requester | None = None
     ) -> list[ServerEffect]:
         """The effects of a step that has changed these entries; see `Notifier.after`."""
         if not changed:
@@ -308,7 +320,7 @@ class ServerMachine:
         if self.table.spares:
             changed, new = self._resumed(changed, new)
         self.changed = changed
-        news = self._notifier.after(changed, new, owner)
+        news = self._notifier.after(changed, new, requester)
         return self._tell(news) if news or self._watchers.any else []
 
     def _tell(self, news: News) -> list[ServerEffect]:
@@ -321,10 +333,10 @@ class ServerMachine:
     def _resumed(
         self, changed: list[Entry], new: Sequence[Entry]
     ) -> tuple[list[Entry], Sequence[Entry]]:
-        """Both arguments, plus the spare entries that move ahead now that their owner does not wait."""
+        """Both arguments, plus the spare entries that move ahead now that their requester does not wait."""
         more: dict[Entry, None] = {}
-        for owner in dict.fromkeys([entry.owner for entry in changed]):
-            for entry in self.table.resume(owner):
+        for requester in dict.fromkeys([entry.requester for entry in changed]):
+            for entry in self.table.resume(requester):
                 more[entry] = None
         return ([*dict.fromkeys((*changed, *more))], (*new, *more)) if more else (changed, new)
 

@@ -38,9 +38,9 @@ contain one unit in one cycle and another unit in another (`locks.core.agent.kno
 An agent that was notified of a request is notified of its changes, as long as the agent waits.
 
 What does a step cost? Searches skip agents that wait alone, and in a crowd these are nearly all:
-only requests that matter are marked (`locks.core.server.marks`). A search begins only if an agent
+only requests that matter are indexed (`locks.core.server.search_index`). A search begins only if an agent
 may have closed a cycle, or if some agent waits elsewhere and some waiting agent has requests
-elsewhere. It looks at each marked request once.
+elsewhere. It looks at each indexed request once.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter
 from typing import ClassVar, Final
 
-from locks.core.server.marks import AHEAD, PLAIN, follow, follow_all
+from locks.core.server.search_index import AHEAD, PLAIN, follow, follow_all
 from locks.core.server.table import LockTable
-from locks.core.server.tree import Entry, EntryOwner, Marks
+from locks.core.server.tree import Entry, Requester, SearchIndex
 from locks.core.server.waits import (
     Looked,
     WaitEdge,
@@ -75,12 +75,12 @@ class Notifier:
         node: Name of its node, for the records.
 
     Attributes:
-        closers: The owners that may lie on an unreported cycle.
-        waiting: The owners that wait.
-        asking: The waiting owners that have requests elsewhere.
-        away: The owners that wait elsewhere.
+        closers: The requesters that may lie on an unreported cycle.
+        waiting: The requesters that wait.
+        asking: The waiting requesters that have requests elsewhere.
+        away: The requesters that wait elsewhere.
         long: The number of agents from which a cycle is long: only its largest agent is notified.
-        few: If more owners than this wait, each cycle of more than two agents is long.
+        few: If more requesters than this wait, each cycle of more than two agents is long.
     """
 
     long: ClassVar[int] = 9
@@ -89,58 +89,58 @@ class Notifier:
     def __init__(self, table: LockTable, node: str) -> None:
         self._table = table
         self._node = node
-        self.closers: dict[EntryOwner, None] = {}
-        self.waiting: dict[EntryOwner, None] = {}
-        self.asking: dict[EntryOwner, None] = {}
-        self.away: dict[EntryOwner, None] = {}
-        # `_touched`: owners whose edges may have changed since the last search. `_tied`: owners
+        self.closers: dict[Requester, None] = {}
+        self.waiting: dict[Requester, None] = {}
+        self.asking: dict[Requester, None] = {}
+        self.away: dict[Requester, None] = {}
+        # `_touched`: requesters whose edges may have changed since the last search. `_tied`: requesters
         # that were notified of all edges between each other.
-        self._touched: set[EntryOwner] = set()
-        self._tied: dict[EntryOwner, None] = {}
+        self._touched: set[Requester] = set()
+        self._tied: dict[Requester, None] = {}
 
     def after(
-        self, changed: list[Entry], new: Sequence[Entry] = (), owner: EntryOwner | None = None
+        self, changed: list[Entry], new: Sequence[Entry] = (), requester: Requester | None = None
     ) -> News:
         """Work out which agents to notify of what after one step.
 
         Args:
             changed: The entries that the step changed.
             new: Those of them that are new, or were moved to the end: they may close a cycle.
-            owner: An owner whose standing elsewhere changed.
+            requester: a requester whose standing elsewhere changed.
 
         Returns:
             The entries to notify each agent of, with their records. Its own changed entries are
             always included, unless they are gone.
         """
         spares = self._table.spares
-        if len(changed) == 1 and owner is None and not (self.closers or spares):
+        if len(changed) == 1 and requester is None and not (self.closers or spares):
             (entry,) = changed
-            own = entry.owner
+            own = entry.requester
             waits = own.waiting > 0 or own.waits_elsewhere
             if not (waits or own.waited or entry.notified):  # the most frequent case
                 return {} if entry.gone else {own.id: {entry: entry.record(self._node)}}
         news: News = {}
-        if owner is not None:
-            self._touched.add(owner)
-            self._see(owner, news)
+        if requester is not None:
+            self._touched.add(requester)
+            self._see(requester, news)
         for entry in changed:
-            own = entry.owner
-            # Edges are between owners that wait, so changes of other owners change no edge.
+            own = entry.requester
+            # Edges are between requesters that wait, so changes of other requesters change no edge.
             if own.waited or own.waits:
                 self._touched.add(own)
                 self._see(own, news)
-            if entry.mark >= 0 or own.waits:
+            if entry.kind >= 0 or own.waits:
                 self._uncovered(follow(entry))
         for entry in changed:
             if not entry.gone:
-                self._notify(entry.owner, entry, news)
+                self._notify(entry.requester, entry, news)
             if entry.notified:
                 self._notify_change(entry, news)
-        if owner is not None:
-            self.closers[owner] = None
+        if requester is not None:
+            self.closers[requester] = None
         for entry in new:
             if self._may_close_a_cycle(entry):
-                self.closers[entry.owner] = None
+                self.closers[entry.requester] = None
         if not self.closers:
             self._touched.clear()
             self._tied = {}
@@ -159,44 +159,44 @@ class Notifier:
         for entry in changed:
             if entry.granted:
                 for spare in table.spares_behind(entry)[:1]:
-                    self._notify_of_spare(entry.owner, spare, news)
+                    self._notify_of_spare(entry.requester, spare, news)
             elif entry.precedes:
                 for grant in table.grants_against(entry):
-                    self._notify_of_spare(grant.owner, entry, news)
+                    self._notify_of_spare(grant.requester, entry, news)
 
-    def _notify_of_spare(self, owner: EntryOwner, spare: Entry, news: News) -> None:
-        """Notify an owner of a spare entry, even if it was notified before."""
+    def _notify_of_spare(self, requester: Requester, spare: Entry, news: News) -> None:
+        """Notify a requester of a spare entry, even if it was notified before."""
         if spare.notified is None:
             spare.notified = {}
-        spare.notified[owner] = owner.turned
-        self._notify(owner, spare, news)
+        spare.notified[requester] = requester.turned
+        self._notify(requester, spare, news)
 
-    def again(self, owner: EntryOwner) -> News:
-        """Notify an owner that has forgotten its records of those that still matter."""
+    def again(self, requester: Requester) -> News:
+        """Notify a requester that has forgotten its records of those that still matter."""
         news: News = {}
-        self.forgotten((owner.id,))
+        self.forgotten((requester.id,))
         self._look_for_cycles(news)
         return news
 
     def forgotten(self, agents: Iterable[AgentId]) -> None:
         """Note that agents forget their records; the next `after` sends those that still matter."""
         for agent in agents:
-            owner = self._table.owners.get(agent)
-            if owner is not None and owner.waits:
+            requester = self._table.requesters.get(agent)
+            if requester is not None and requester.waits:
                 self._table.version += 1
-                owner.turned = self._table.version
-                self.closers[owner] = None
-                self._touched.add(owner)
+                requester.turned = self._table.version
+                self.closers[requester] = None
+                self._touched.add(requester)
 
-    def load(self, owners: Iterable[EntryOwner]) -> None:
-        """Derive the marks and sets from the state of owners that were loaded into the table."""
-        for owner in owners:
-            self._mark(owner)
+    def load(self, requesters: Iterable[Requester]) -> None:
+        """Derive the index and sets from the state of requesters that were loaded into the table."""
+        for requester in requesters:
+            self._mark(requester)
 
     def _may_close_a_cycle(self, entry: Entry) -> bool:
-        """Whether a new entry may connect a path to its owner with a path from it."""
-        owner = entry.owner
-        if (owner.total == 1 and not owner.requests_elsewhere) or not owner.waits:
+        """Whether a new entry may connect a path to its requester with a path from it."""
+        requester = entry.requester
+        if (requester.total == 1 and not requester.requests_elsewhere) or not requester.waits:
             return False
         if entry.waits and next(edges_of(entry), None) is not None:
             return True
@@ -204,41 +204,43 @@ class Notifier:
         return entry.place != self._table.last_place and _is_waited_for(entry)
 
     def _look_for_cycles(self, news: News) -> None:
-        """Notify of edges on cycles through owners that may have closed one, in this step or before."""
+        """Notify of edges on cycles through requesters that may have closed one, in this step or before."""
         self._notify_tied(news)
         seen = set(self._tied)  # all cycles through these were reported
-        clear: set[EntryOwner] | None = None
-        for owner in list(self.closers):
-            if owner in seen:
+        clear: set[Requester] | None = None
+        for requester in list(self.closers):
+            if requester in seen:
                 continue
-            if clear is None or owner not in clear:
-                if self._look_for_cycle(owner, news, seen):
+            if clear is None or requester not in clear:
+                if self._look_for_cycle(requester, news, seen):
                     continue
                 if clear is None:
                     clear = self._on_no_cycle()
-            del self.closers[owner]
+            del self.closers[requester]
         self._touched.clear()
 
     def _notify_tied(self, news: News) -> None:
-        """Notify of the edges between tied owners that may not be reported yet."""
+        """Notify of the edges between tied requesters that may not be reported yet."""
         known = self._tied
         others = len(self.waiting) > len(self.asking)
         tied = self._tied = tied_elsewhere(self.asking, self.away, others)
-        looked_at = [owner for owner in tied if owner not in known or owner in self._touched]
-        for owner in sorted(looked_at, key=_id_of):
-            for edge in edges_from(owner):
+        looked_at = [
+            requester for requester in tied if requester not in known or requester in self._touched
+        ]
+        for requester in sorted(looked_at, key=_id_of):
+            for edge in edges_from(requester):
                 if edge.to in tied:
                     self._notify_edge(edge, news)
-            for edge in edges_to(owner, tied):
+            for edge in edges_to(requester, tied):
                 self._notify_edge(edge, news)
 
-    def _on_no_cycle(self) -> set[EntryOwner]:
+    def _on_no_cycle(self) -> set[Requester]:
         """The closers that lie on no cycle, because all paths from them end.
 
         One search from all closers costs as much as a search from one of them. After a long cycle
-        was resolved, all its owners are closers.
+        was resolved, all its requesters are closers.
         """
-        ends: dict[EntryOwner, bool] = {}  # whether all paths from it end, as far as known
+        ends: dict[Requester, bool] = {}  # whether all paths from it end, as far as known
         looked: Looked = {}  # all paths from these end
         for start in self.closers:
             if start in ends or start in self._tied:
@@ -255,74 +257,74 @@ class Notifier:
                     edges.pop()
                     ends[path.pop()] = True
                 elif edge.to in self._tied or ends.get(edge.to, False):
-                    pass  # no path leads back from tied owners
+                    pass  # no path leads back from tied requesters
                 elif edge.to in ends:  # a cycle: it is on the path, or not all its paths end
                     break
                 else:
                     ends[edge.to] = False
                     path.append(edge.to)
                     edges.append(edges_from(edge.to, looked))
-        return {owner for owner, its in ends.items() if its}
+        return {requester for requester, its in ends.items() if its}
 
-    def _see(self, owner: EntryOwner, news: News) -> None:
-        """Update the notes on whether and where an owner waits."""
-        if owner.waits != owner.waited:
-            self._turn(owner, news)
-            self._mark(owner)
-        elif owner.single != _is_single(owner):
-            self._mark(owner)
+    def _see(self, requester: Requester, news: News) -> None:
+        """Update the notes on whether and where a requester waits."""
+        if requester.waits != requester.waited:
+            self._turn(requester, news)
+            self._mark(requester)
+        elif requester.single != _is_single(requester):
+            self._mark(requester)
         else:
-            self._put_down(owner)
+            self._put_down(requester)
 
-    def _mark(self, owner: EntryOwner) -> None:
-        """Mark the entries of an owner whose waiting has changed."""
-        owner.single = _is_single(owner)
-        self._uncovered(follow_all(owner))
-        self._put_down(owner)
+    def _mark(self, requester: Requester) -> None:
+        """Mark the entries of a requester whose waiting has changed."""
+        requester.single = _is_single(requester)
+        self._uncovered(follow_all(requester))
+        self._put_down(requester)
 
-    def _put_down(self, owner: EntryOwner) -> None:
-        """Update the sets of owners that wait, request elsewhere and wait elsewhere."""
-        if owner.total and owner.waits:
-            self.waiting[owner] = None
-        elif owner in self.waiting:
-            del self.waiting[owner]
-        if owner.total and owner.requests_elsewhere and owner.waits:
-            self.asking[owner] = None
-        elif owner in self.asking:
-            del self.asking[owner]
-        if owner.total and owner.waits_elsewhere:
-            self.away[owner] = None
-        elif owner in self.away:
-            del self.away[owner]
+    def _put_down(self, requester: Requester) -> None:
+        """Update the sets of requesters that wait, request elsewhere and wait elsewhere."""
+        if requester.total and requester.waits:
+            self.waiting[requester] = None
+        elif requester in self.waiting:
+            del self.waiting[requester]
+        if requester.total and requester.requests_elsewhere and requester.waits:
+            self.asking[requester] = None
+        elif requester in self.asking:
+            del self.asking[requester]
+        if requester.total and requester.waits_elsewhere:
+            self.away[requester] = None
+        elif requester in self.away:
+            del self.away[requester]
 
     def _uncovered(self, entries: list[Entry]) -> None:
         """Note that searches no longer skip all edges to these entries."""
         for entry in entries:
-            self._touched.add(entry.owner)
+            self._touched.add(entry.requester)
 
-    def _turn(self, owner: EntryOwner, news: News) -> None:
-        """Report that an owner begins or stops waiting: this is part of its requests' records."""
-        owner.waited = owner.waits
+    def _turn(self, requester: Requester, news: News) -> None:
+        """Report that a requester begins or stops waiting: this is part of its requests' records."""
+        requester.waited = requester.waits
         self._table.version += 1
-        owner.turned = self._table.version
-        for entries in owner.entries.values():
+        requester.turned = self._table.version
+        for entries in requester.entries.values():
             for entry in entries:
                 if entry.notified:
                     self._notify_change(entry, news)
 
-    def _notify(self, owner: EntryOwner, entry: Entry, news: News) -> None:
-        """Notify an owner of the present state of an entry."""
-        news.setdefault(owner.id, {})[entry] = entry.record(self._node)
+    def _notify(self, requester: Requester, entry: Entry, news: News) -> None:
+        """Notify a requester of the present state of an entry."""
+        news.setdefault(requester.id, {})[entry] = entry.record(self._node)
 
     def _notify_change(self, entry: Entry, news: News) -> None:
-        """Notify the owners that were notified of an entry, and still wait, of its present state."""
+        """Notify the requesters that were notified of an entry, and still wait, of its present state."""
         notified = entry.notified
         assert notified is not None
         _drop_forgotten(notified)
-        for owner in notified:
-            self._notify(owner, entry, news)
+        for requester in notified:
+            self._notify(requester, entry, news)
 
-    def _look_for_cycle(self, start: EntryOwner, news: News, seen: set[EntryOwner]) -> bool:
+    def _look_for_cycle(self, start: Requester, news: News, seen: set[Requester]) -> bool:
         """Notify of the edges of a cycle through `start`; return whether there is one.
 
         Owners whose cycles are all reported by this are added to `seen`.
@@ -331,11 +333,11 @@ class Notifier:
             return False
         if self._table.counted:
             return self._look_for_all(start, news, seen)
-        reached: dict[EntryOwner, WaitEdge] = {}
+        reached: dict[Requester, WaitEdge] = {}
         looked: Looked = {}
         todo = [start]
-        for owner in todo:
-            for edge in edges_from(owner, looked):
+        for requester in todo:
+            for edge in edges_from(requester, looked):
                 to = edge.to
                 if to in self._tied:  # no path leads back from there
                     continue
@@ -345,20 +347,22 @@ class Notifier:
                 if to not in reached:
                     reached[to] = edge
                     todo.append(to)
-                    if owner is start:  # most cycles are short, and many owners may be ahead
+                    if (
+                        requester is start
+                    ):  # most cycles are short, and many requesters may be ahead
                         back = next(edges_to(start, (to,)), None)
                         if back is not None:
                             self._notify_path(back, reached, news)
                             return True
         return False
 
-    def _look_for_all(self, start: EntryOwner, news: News, seen: set[EntryOwner]) -> bool:
+    def _look_for_all(self, start: Requester, news: News, seen: set[Requester]) -> bool:
         """Notify of the edges of all cycles through `start`; return whether there are any."""
         edges: list[WaitEdge] = []
         reached = {start: False}
         todo = [start]
-        for owner in todo:
-            for edge in edges_from(owner):
+        for requester in todo:
+            for edge in edges_from(requester):
                 if edge.to in self._tied:  # no path leads back from there
                     continue
                 edges.append(edge)
@@ -371,7 +375,7 @@ class Notifier:
             seen |= self._notify_all_cycles(start, edges, news)
         return reached[start]
 
-    def _notify_path(self, last: WaitEdge, reached: dict[EntryOwner, WaitEdge], news: News) -> None:
+    def _notify_path(self, last: WaitEdge, reached: dict[Requester, WaitEdge], news: News) -> None:
         """Notify of the edges of a cycle: `last`, and the path by which it was reached."""
         edges: list[WaitEdge] = []
         edge: WaitEdge | None = last
@@ -387,20 +391,20 @@ class Notifier:
                 self._notify_of(largest, each, news)
 
     def _notify_all_cycles(
-        self, start: EntryOwner, edges: list[WaitEdge], news: News
-    ) -> set[EntryOwner]:
+        self, start: Requester, edges: list[WaitEdge], news: News
+    ) -> set[Requester]:
         """Notify of all edges on cycles through `start`.
 
         Returns:
-            All owners on such cycles. Each of them lies on a cycle with each other one.
+            All requesters on such cycles. Each of them lies on a cycle with each other one.
         """
-        before: dict[EntryOwner, list[EntryOwner]] = {}
+        before: dict[Requester, list[Requester]] = {}
         for edge in edges:
             before.setdefault(edge.to, []).append(edge.by)
         todo = [start]
         on_cycle = {start}
-        for owner in todo:
-            for other in before.get(owner, ()):
+        for requester in todo:
+            for other in before.get(requester, ()):
                 if other not in on_cycle:
                     on_cycle.add(other)
                     todo.append(other)
@@ -410,62 +414,62 @@ class Notifier:
         return on_cycle
 
     def _notify_edge(self, edge: WaitEdge, news: News) -> None:
-        """Notify the owners at both ends of an edge of both entries."""
-        for owner in (edge.by, edge.to):
-            self._notify_of(owner, edge, news)
+        """Notify the requesters at both ends of an edge of both entries."""
+        for requester in (edge.by, edge.to):
+            self._notify_of(requester, edge, news)
 
-    def _notify_of(self, owner: EntryOwner, edge: WaitEdge, news: News) -> None:
-        """Notify an owner of both entries of an edge."""
-        self._notify_once(owner, edge.waiter, news)
-        self._notify_once(owner, edge.holder, news)
+    def _notify_of(self, requester: Requester, edge: WaitEdge, news: News) -> None:
+        """Notify a requester of both entries of an edge."""
+        self._notify_once(requester, edge.waiter, news)
+        self._notify_once(requester, edge.holder, news)
 
-    def _notify_once(self, owner: EntryOwner, entry: Entry, news: News) -> None:
-        """Notify an owner of an entry, unless it was notified before and still remembers it."""
+    def _notify_once(self, requester: Requester, entry: Entry, news: News) -> None:
+        """Notify a requester of an entry, unless it was notified before and still remembers it."""
         if entry.notified is None:
             entry.notified = {}
-        if entry.notified.get(owner) != owner.turned:
+        if entry.notified.get(requester) != requester.turned:
             size = len(entry.notified)
             if size >= FEW and not size & (size - 1):  # now and then, as it would grow
                 _drop_forgotten(entry.notified)
-            entry.notified[owner] = owner.turned
-            self._notify(owner, entry, news)
+            entry.notified[requester] = requester.turned
+            self._notify(requester, entry, news)
 
 
 FEW: Final = 16
 _id_of: Final = attrgetter("id")
 
 
-def _is_single(owner: EntryOwner) -> bool:
-    """Whether an owner waits with just one request."""
-    return owner.waiting == 1 and not owner.waits_elsewhere
+def _is_single(requester: Requester) -> bool:
+    """Whether a requester waits with just one request."""
+    return requester.waiting == 1 and not requester.waits_elsewhere
 
 
-def _may_be_waited_for(owner: EntryOwner) -> bool:
-    """Whether another owner may wait for this one; true in case of doubt."""
-    return owner.requests_elsewhere or any(map(_is_waited_for, owner.all()))
+def _may_be_waited_for(requester: Requester) -> bool:
+    """Whether another requester may wait for this one; true in case of doubt."""
+    return requester.requests_elsewhere or any(map(_is_waited_for, requester.all()))
 
 
 def _is_waited_for(entry: Entry) -> bool:
     """Whether another entry may wait for this one; true in case of doubt."""
     for slot in entry.slot.path():
-        if slot.marks is not None and _stands_behind(slot.marks, entry):
+        if slot.index is not None and _stands_behind(slot.index, entry):
             return True
-    marks = entry.slot.marks
-    return marks is not None and bool(marks.strong_below or marks.plain_below)
+    index = entry.slot.index
+    return index is not None and bool(index.strong_below or index.plain_below)
 
 
-def _stands_behind(marks: Marks, entry: Entry) -> bool:
-    """Whether a marked entry that conflicts with `entry` waits behind it, or `entry` is granted."""
+def _stands_behind(index: SearchIndex, entry: Entry) -> bool:
+    """Whether a indexed entry that conflicts with `entry` waits behind it, or `entry` is granted."""
     for rank in entry.rivals:
         for kind in (PLAIN, AHEAD):
-            queue = marks.lists[kind + rank]
+            queue = index.lists[kind + rank]
             if queue and (entry.granted or queue[-1].place > entry.place):
                 return True
     return False
 
 
-def _drop_forgotten(notified: dict[EntryOwner, int]) -> None:
-    """Take out owners that forgot the entry: they are gone, or have stopped waiting since."""
-    for owner, turned in list(notified.items()):
-        if not owner.total or not owner.waits or owner.turned != turned:
-            del notified[owner]
+def _drop_forgotten(notified: dict[Requester, int]) -> None:
+    """Take out requesters that forgot the entry: they are gone, or have stopped waiting since."""
+    for requester, turned in list(notified.items()):
+        if not requester.total or not requester.waits or requester.turned != turned:
+            del notified[requester]

@@ -13,14 +13,14 @@ from typing import NamedTuple
 
 from locks.core.server.notifier import Notifier
 from locks.core.server.table import COUNTERS, LockTable
-from locks.core.server.tree import Entry, EntryOwner, place_of
+from locks.core.server.tree import Entry, Requester, place_of
 from locks.model import AgentId, LockId, Mode, Place
 
 __all__ = ["SavedServer", "load_table", "save_server"]
 
 
-class SavedOwner(NamedTuple):
-    """An agent as its requests' owner; fields as in `EntryOwner`."""
+class SavedRequester(NamedTuple):
+    """An agent as its requests' requester; fields as in `Requester`."""
 
     id: AgentId
     client: str
@@ -34,7 +34,7 @@ class SavedOwner(NamedTuple):
 class SavedEntry(NamedTuple):
     """A request; fields as in `Entry`."""
 
-    owner: int
+    requester: int
     number: int
     lock_id: LockId
     mode: Mode
@@ -54,7 +54,7 @@ class SavedServer(NamedTuple):
     version: int
     last_place: int
     counters: tuple[int, ...]
-    owners: tuple[SavedOwner, ...]
+    requesters: tuple[SavedRequester, ...]
     entries: tuple[SavedEntry, ...]
     watchers: tuple[tuple[LockId, tuple[Hashable, ...]], ...]
 
@@ -65,33 +65,33 @@ def save_server(
     watchers: Iterable[tuple[LockId, Iterable[Hashable]]],
 ) -> SavedServer:
     """The facts of a lock server."""
-    number = {owner: i for i, owner in enumerate(table.owners.values())}
+    number = {requester: i for i, requester in enumerate(table.requesters.values())}
     closers = notifier.closers
     return SavedServer(
         table.version,
         table.last_place,
         tuple([getattr(table, name) for name in COUNTERS]),
         tuple(
-            SavedOwner(
-                owner.id,
-                owner.client,
-                owner.requests_elsewhere,
-                owner.waits_elsewhere,
-                owner.turned,
-                owner.waited,
-                owner in closers,
+            SavedRequester(
+                requester.id,
+                requester.client,
+                requester.requests_elsewhere,
+                requester.waits_elsewhere,
+                requester.turned,
+                requester.waited,
+                requester in closers,
             )
-            for owner in number
+            for requester in number
         ),
-        tuple(_save_entry(entry, number) for owner in number for entry in owner.all()),
+        tuple(_save_entry(entry, number) for requester in number for entry in requester.all()),
         tuple((lock_id, tuple(there)) for lock_id, there in watchers),
     )
 
 
-def _save_entry(entry: Entry, number: dict[EntryOwner, int]) -> SavedEntry:
+def _save_entry(entry: Entry, number: dict[Requester, int]) -> SavedEntry:
     notified = entry.notified
     return SavedEntry(
-        number[entry.owner],
+        number[entry.requester],
         entry.number,
         entry.slot.lock_id,
         entry.mode,
@@ -111,50 +111,51 @@ def _save_entry(entry: Entry, number: dict[EntryOwner, int]) -> SavedEntry:
 
 def load_table(saved: SavedServer, table: LockTable, notifier: Notifier) -> None:
     """Put facts into a new, empty lock table and its notifier."""
-    owners = []
-    for each in saved.owners:
-        owner = EntryOwner(each.id, each.client)
-        owner.requests_elsewhere = each.requests_elsewhere
-        owner.waits_elsewhere = each.waits_elsewhere
-        owner.turned = each.turned
-        owner.waited = each.waited
-        owners.append(owner)
-        table.owners[each.id] = owner
+    requesters = []
+    for each in saved.requesters:
+        requester = Requester(each.id, each.client)
+        requester.requests_elsewhere = each.requests_elsewhere
+        requester.waits_elsewhere = each.waits_elsewhere
+        requester.turned = each.turned
+        requester.waited = each.waited
+        requesters.append(requester)
+        table.requesters[each.id] = requester
         if each.closes:
-            notifier.closers[owner] = None
+            notifier.closers[requester] = None
     granted: dict[Entry, bool] = {}
     for fact in saved.entries:
-        entry = _enter(table, owners[fact.owner], fact)
+        entry = _enter(table, requesters[fact.requester], fact)
         if fact.notified is not None:
-            entry.notified = {owners[i]: turned for i, turned in fact.notified}
+            entry.notified = {requesters[i]: turned for i, turned in fact.notified}
         granted[entry] = fact.granted
+    table._entries = dict(sorted(table._entries.items()))
     in_order = sorted(granted, key=place_of)
     for entry in in_order:
         table._stand(entry)
         if granted[entry]:
             entry.granted = True
-            entry.owner.waiting -= 1
+            entry.requester.waiting -= 1
             entry.slot.granted[entry.rank] += 1
     for entry in in_order:
         if not entry.granted:
             table._look(entry)  # it finds a reason to wait
-    notifier.load(owners)
+    notifier.load(requesters)
     table.version = saved.version
     table.last_place = saved.last_place
     for name, counted in zip(COUNTERS, saved.counters, strict=True):
         setattr(table, name, counted)
 
 
-def _enter(table: LockTable, owner: EntryOwner, fact: SavedEntry) -> Entry:
+def _enter(table: LockTable, requester: Requester, fact: SavedEntry) -> Entry:
     """Make an entry that is not in a queue yet."""
     slot = table._grow(fact.lock_id)
-    entry = Entry(fact.number, owner, slot, fact.mode)
+    entry = Entry(fact.number, requester, slot, fact.mode)
     entry.place, entry.room = fact.place, fact.room
     entry.since, entry.version = fact.since, fact.version
     table._entries[entry.number] = entry
-    owner.entries.setdefault(slot, []).append(entry)
-    owner.total += 1
-    owner.waiting += 1
+    requester.entries.setdefault(slot, []).append(entry)
+    requester.total += 1
+    requester.waiting += 1
     table._set_yielded(entry, fact.yielded)
     if fact.spare:
         table._set_spare(entry, True)

@@ -48,7 +48,7 @@ from typing import NamedTuple
 from locks.core.server.tree import (
     WHOLE,
     Entry,
-    EntryOwner,
+    Requester,
     Slot,
     counts_against,
     covering,
@@ -120,11 +120,11 @@ class LockTable:
 
     def __init__(self, first_version: int = 0) -> None:
         self.version = first_version
-        self.owners: dict[AgentId, EntryOwner] = {}
+        self.requesters: dict[AgentId, Requester] = {}
         self.counted: dict[LockId, Slot] = {}
         self.spares: dict[LockId, dict[Entry, None]] = {}
         self.root = Slot((), None)
-        self._entries: dict[int, Entry] = {}
+        self._entries: dict[int, Entry] = {}  # in the order of their numbers
         self.last_place = 0
         self._requests = self._grants = self._waits = self._surrenders = (
             self._refused_surrenders
@@ -157,21 +157,21 @@ class LockTable:
         returned. Its waiting entries on exactly this id become spare, or needed again, as the new
         request says.
         """
-        owner = self.owners.get(agent)
-        if owner is None:
-            owner = self.owners[agent] = EntryOwner(agent, client)
+        requester = self.requesters.get(agent)
+        if requester is None:
+            requester = self.requesters[agent] = Requester(agent, client)
         slot = self._grow(lock_id)
         covers: list[Entry] = []
         ahead_of: Entry | None = None
-        if owner.entries:
-            covers = covering(owner, slot, mode)
+        if requester.entries:
+            covers = covering(requester, slot, mode)
             if not covers:
-                ahead_of = first_waiting_for(owner, slot, mode)
+                ahead_of = first_waiting_for(requester, slot, mode)
             elif covers[0].slot is slot:
                 return self._convert(covers[0], spare)
         if spare and not covers:
-            ahead_of = self._first_waiting(owner, slot, mode)
-        entry = self._enter(owner, slot, mode)
+            ahead_of = self._first_waiting(requester, slot, mode)
+        entry = self._enter(requester, slot, mode)
         if spare:
             self._set_spare(entry, spare)
         if covers:
@@ -189,22 +189,22 @@ class LockTable:
             self._count_in(entry)
         if not (entry.granted or spare):
             self._waits += 1
-        return [entry] if len(owner.entries[slot]) == 1 else self._convert(entry, spare)
+        return [entry] if len(requester.entries[slot]) == 1 else self._convert(entry, spare)
 
     def release(self, agent: AgentId, lock_id: LockId, mode: Mode | None = None) -> list[Entry]:
         """Take out the agent's entries on exactly this id (in one mode, if one is given)."""
         own = [e for e in self.own(agent, lock_id) if mode is None or e.mode == mode]
-        return self._take_out(own[0].owner, own) if own else []
+        return self._take_out(own[0].requester, own) if own else []
 
     def remove(self, agent: AgentId) -> list[Entry]:
         """Take out all entries of the agent."""
-        owner = self.owners.get(agent)
-        if owner is None:
+        requester = self.requesters.get(agent)
+        if requester is None:
             return []
-        if not owner.entries:
-            del self.owners[agent]
+        if not requester.entries:
+            del self.requesters[agent]
             return []
-        return self._take_out(owner, list(chain.from_iterable(owner.entries.values())))
+        return self._take_out(requester, list(chain.from_iterable(requester.entries.values())))
 
     def surrender(
         self,
@@ -225,11 +225,11 @@ class LockTable:
             The changed entries. If the edge from `waiter` to `holder` no longer exists, nothing is
             changed, and the list is empty.
         """
-        owner = self.owners.get(agent)
-        if owner is None or not self.edge_stands(owner, waiter, holder):
+        requester = self.requesters.get(agent)
+        if requester is None or not self.edge_stands(requester, waiter, holder):
             self._refused_surrenders += 1
             return []
-        given_up = sorted(self.own_related(owner, lock_id), key=order_of)
+        given_up = sorted(self.own_related(requester, lock_id), key=order_of)
         if not given_up:
             self._refused_surrenders += 1
             return []
@@ -251,14 +251,14 @@ class LockTable:
             waiter: Number and `since` of a spare request.
             holder: Number and `since` of the agent's grant that blocks it.
         """
-        owner = self.owners.get(agent)
-        if owner is None or not self.edge_stands(owner, waiter, holder, spare=True):
+        requester = self.requesters.get(agent)
+        if requester is None or not self.edge_stands(requester, waiter, holder, spare=True):
             self._refused_surrenders += 1
             return []
         self._surrenders += 1
         own: list[Entry] = []
         spares: dict[Entry, None] = {}
-        for entry in owner.around(self._entries[waiter[0]].slot):
+        for entry in requester.around(self._entries[waiter[0]].slot):
             kept = self.spares_behind(entry) if entry.granted else ()
             for spare in kept:
                 spares[spare] = None
@@ -294,10 +294,10 @@ class LockTable:
         return sorted(changed + moved, key=version_of)
 
     def _convert(self, entry: Entry, spare: bool) -> list[Entry]:
-        """Make the owner's waiting entries on the id spare or needed; return `entry` and the other changes."""
+        """Make the requester's waiting entries on the id spare or needed; return `entry` and the other changes."""
         changed = [entry]
-        owner, slot = entry.owner, entry.slot
-        for each in owner.entries[slot]:
+        requester, slot = entry.requester, entry.slot
+        for each in requester.entries[slot]:
             if each.granted or each.spare == spare:
                 continue
             self._set_spare(each, spare)
@@ -311,7 +311,7 @@ class LockTable:
 
     def _go_ahead(self, entry: Entry, changed: list[Entry]) -> None:
         """Put a spare entry ahead of all waiting entries that conflict with it."""
-        first = self._first_waiting(entry.owner, entry.slot, entry.mode)
+        first = self._first_waiting(entry.requester, entry.slot, entry.mode)
         if first is not None and first.place < entry.place:
             candidates: dict[Entry, None] = {}
             self._leave(entry, candidates)
@@ -322,10 +322,10 @@ class LockTable:
                 self._count_in(entry)
             self._consider(candidates, changed)
 
-    def resume(self, owner: EntryOwner) -> list[Entry]:
-        """Move surrendered spare entries of an owner ahead again, if the owner waits for nothing."""
+    def resume(self, requester: Requester) -> list[Entry]:
+        """Move surrendered spare entries of a requester ahead again, if the requester waits for nothing."""
         changed: list[Entry] = []
-        for entry in list(owner.all()) if owner.yielded and not owner.waits else ():
+        for entry in list(requester.all()) if requester.yielded and not requester.waits else ():
             self._set_yielded(entry, False)
             if entry.spare:
                 self.version += 1
@@ -337,17 +337,17 @@ class LockTable:
     def _set_yielded(self, entry: Entry, yielded: bool) -> None:
         if entry.yielded != yielded:
             entry.yielded = yielded
-            entry.owner.yielded += 1 if yielded else -1
+            entry.requester.yielded += 1 if yielded else -1
 
     def _set_spare(self, entry: Entry, spare: bool) -> None:
         """Make a waiting entry spare, or needed again: its agent waits for needed entries only."""
         entry.spare = spare
         lock_id = entry.slot.lock_id
         if spare:
-            entry.owner.waiting -= 1
+            entry.requester.waiting -= 1
             self.spares.setdefault(lock_id, {})[entry] = None
         else:
-            entry.owner.waiting += 1
+            entry.requester.waiting += 1
             there = self.spares[lock_id]
             del there[entry]
             if not there:
@@ -378,15 +378,19 @@ class LockTable:
 
     def own(self, agent: AgentId, lock_id: LockId) -> list[Entry]:
         """The agent's entries on exactly this id."""
-        owner = self.owners.get(agent)
+        requester = self.requesters.get(agent)
         slot = self.find(lock_id)
-        return list(owner.entries.get(slot, ())) if owner is not None and slot is not None else []
+        return (
+            list(requester.entries.get(slot, ()))
+            if requester is not None and slot is not None
+            else []
+        )
 
-    def own_related(self, owner: EntryOwner, lock_id: LockId) -> list[Entry]:
-        """The owner's entries on ids related to `lock_id`."""
+    def own_related(self, requester: Requester, lock_id: LockId) -> list[Entry]:
+        """The requester's entries on ids related to `lock_id`."""
         depth = len(lock_id)
         found = []
-        for slot, entries in owner.entries.items():
+        for slot, entries in requester.entries.items():
             other = slot.lock_id
             if other[:depth] == lock_id[: len(other)]:
                 found += entries
@@ -409,11 +413,11 @@ class LockTable:
         return [
             each
             for each in found
-            if each.rank in entry.rivals and each.owner is not entry.owner and each.precedes
+            if each.rank in entry.rivals and each.requester is not entry.requester and each.precedes
         ]
 
     def grants_against(self, entry: Entry) -> list[Entry]:
-        """The granted entries of other owners that block an entry."""
+        """The granted entries of other requesters that block an entry."""
         found: list[Entry] = []
         for slot in (*entry.slot.path(), *entry.slot.subtree(entry.rivals)):
             for rank in entry.rivals if slot.queues else ():
@@ -421,7 +425,7 @@ class LockTable:
                 for other in slot.queues[rank] if left else ():
                     if other.granted:
                         left -= 1
-                        if other.owner is not entry.owner:
+                        if other.requester is not entry.requester:
                             found.append(other)
                     if not left:  # they are usually at the front
                         break
@@ -432,11 +436,11 @@ class LockTable:
 
         An upgrade that would go ahead of waiting requests counts as one that waits for them.
         """
-        owner = self.owners.get(agent)
+        requester = self.requesters.get(agent)
         units = units_of(lock_id)
         taken = 0
         for entry in self.related(lock_id):
-            if entry.owner is owner:
+            if entry.requester is requester:
                 covered = entry.slot.lock_id == lock_id[: len(entry.slot.lock_id)]
                 if entry.granted and covered and entry.mode in COVERING[mode]:
                     return False
@@ -464,9 +468,9 @@ class LockTable:
         counted: list[int] = [getattr(self, name) for name in COUNTERS]
         sizes = (
             len(self._entries) - sum(1 for slot in hidden for _ in slot.entries()),
-            sum(owner.waiting for owner in self.owners.values())
+            sum(requester.waiting for requester in self.requesters.values())
             - sum(slot.waiting() for slot in hidden),
-            len(self.owners),
+            len(self.requesters),
             self.version,
         )
         return TableStatistics._make([*counted, *sizes])
@@ -501,8 +505,8 @@ class LockTable:
             parent.children.pop(slot.lock_id[-1], None)
             slot = parent
 
-    def _first_waiting(self, owner: EntryOwner, slot: Slot, mode: Mode) -> Entry | None:
-        """The first waiting entry of another owner that conflicts with a request of `owner` on a slot."""
+    def _first_waiting(self, requester: Requester, slot: Slot, mode: Mode) -> Entry | None:
+        """The first waiting entry of another requester that conflicts with a request of `requester` on a slot."""
         first: Entry | None = None
         rivals = rivals_of(mode)
         for other in (*slot.path(), *slot.subtree(rivals)):
@@ -510,19 +514,19 @@ class LockTable:
                 for entry in other.queues[rank]:
                     if first is not None and entry.place >= first.place:
                         break
-                    if entry.waits and entry.owner is not owner:
+                    if entry.waits and entry.requester is not requester:
                         first = entry
         return first
 
-    def _enter(self, owner: EntryOwner, slot: Slot, mode: Mode) -> Entry:
+    def _enter(self, requester: Requester, slot: Slot, mode: Mode) -> Entry:
         """Make a new entry, which has no place yet."""
         self.version += 1
-        entry = Entry(self.version, owner, slot, mode)
+        entry = Entry(self.version, requester, slot, mode)
         self._requests += 1
         self._entries[entry.number] = entry
-        owner.entries.setdefault(slot, []).append(entry)
-        owner.total += 1
-        owner.waiting += 1
+        requester.entries.setdefault(slot, []).append(entry)
+        requester.total += 1
+        requester.waiting += 1
         return entry
 
     def _place(self, entry: Entry, ahead_of: Entry | None = None) -> None:
@@ -593,7 +597,7 @@ class LockTable:
             above = above.parent
         if entry.granted:
             entry.granted = False
-            entry.owner.waiting += 1
+            entry.requester.waiting += 1
             slot.granted[rank] -= 1
         else:
             self._stop_waiting(entry)
@@ -602,7 +606,7 @@ class LockTable:
             if following is not None:
                 candidates[following] = None
 
-    def _take_out(self, owner: EntryOwner, entries: list[Entry]) -> list[Entry]:
+    def _take_out(self, requester: Requester, entries: list[Entry]) -> list[Entry]:
         candidates: dict[Entry, None] = {}
         for entry in entries:
             self._leave(entry, candidates)
@@ -610,18 +614,18 @@ class LockTable:
                 self._set_spare(entry, False)
             if entry.yielded:
                 self._set_yielded(entry, False)
-            owner.waiting -= 1
-            owner.total -= 1
-            own = owner.entries[entry.slot]
+            requester.waiting -= 1
+            requester.total -= 1
+            own = requester.entries[entry.slot]
             own.remove(entry)
             if not own:
-                del owner.entries[entry.slot]
+                del requester.entries[entry.slot]
             self.version += 1
             entry.version = entry.since = self.version
             entry.gone = True
             del self._entries[entry.number]
-        if not owner.entries:
-            del self.owners[owner.id]
+        if not requester.entries:
+            del self.requesters[requester.id]
         if candidates:
             changed = list(entries)
             self._consider(candidates, changed)
@@ -672,15 +676,15 @@ class LockTable:
 
     def _blocker_of(self, entry: Entry, slot: Slot | None) -> Entry | None:
         """An entry on an id or above that blocks this one: the one directly ahead, if there is one."""
-        owner, place, rivals = entry.owner, entry.place, entry.rivals
+        requester, place, rivals = entry.requester, entry.place, entry.rivals
         while slot is not None:
             if slot.queues:
                 for rank in rivals:
                     queue = slot.queues[rank]
                     if queue and (queue[0] is not entry or slot.granted[rank]):
-                        found = last_ahead(queue, place, owner)
+                        found = last_ahead(queue, place, requester)
                         if found is None and slot.granted[rank]:
-                            found = first_granted(queue, slot.granted[rank], owner)
+                            found = first_granted(queue, slot.granted[rank], requester)
                         if found is not None:
                             return found
             slot = slot.parent
@@ -709,7 +713,7 @@ class LockTable:
         if entry.yielded:
             self._set_yielded(entry, False)
         entry.granted = True
-        entry.owner.waiting -= 1
+        entry.requester.waiting -= 1
         self._grants += 1
         slot = entry.slot
         slot.granted[entry.rank] += 1
@@ -737,12 +741,12 @@ class LockTable:
 
     def edge_stands(
         self,
-        owner: EntryOwner,
+        requester: Requester,
         waiter: tuple[int, int] | None,
         holder: tuple[int, int] | None,
         spare: bool = False,
     ) -> bool:
-        """Whether `waiter` still waits for the owner's `holder`, and both are unchanged.
+        """Whether `waiter` still waits for the requester's `holder`, and both are unchanged.
 
         Each is given by its number and `since`. If one of them is `None`, the answer is true. With
         `spare`, the waiter is a spare request that the holder blocks.
@@ -756,8 +760,8 @@ class LockTable:
             return False
         a, b = w.slot.lock_id, h.slot.lock_id
         return (
-            h.owner is owner
-            and w.owner is not owner
+            h.requester is requester
+            and w.requester is not requester
             and h.rank in w.rivals
             and a[: len(b)] == b[: len(a)]
             and (h.granted or h.place < w.place)

@@ -1,4 +1,4 @@
-"""The tree in which the lock table keeps its entries: slots, entries, and their owners.
+"""The tree in which the lock table keeps its entries: slots, entries, and their requesters.
 
 This is plain data, with a few queries that need nothing else. `locks.core.server.table` changes it;
 `locks.core.server.notifier` decides which agents are notified of it.
@@ -32,8 +32,8 @@ __all__ = [
     "COVERED_RIVALS",
     "WHOLE",
     "Entry",
-    "EntryOwner",
-    "Marks",
+    "Requester",
+    "SearchIndex",
     "Slot",
     "counts_against",
     "covering",
@@ -79,8 +79,8 @@ class Slot:
         granted: For each rank, how many of them are granted.
         below: For each rank, how many entries there are below.
         counting: The entries here that wait for entries below.
-        marks: The entries here and below that matter to searches for cycles; this belongs to
-            `locks.core.server.marks`.
+        index: The entries here and below that matter to searches for cycles; this belongs to
+            `locks.core.server.search_index`.
         units: For a counted id, how many entries may be granted at once
             (`locks.core.server.units`); 0 otherwise.
     """
@@ -90,8 +90,8 @@ class Slot:
         "children",
         "counting",
         "granted",
+        "index",
         "lock_id",
-        "marks",
         "parent",
         "queues",
         "units",
@@ -105,7 +105,7 @@ class Slot:
         self.granted: list[int] = _NO_LIST
         self.below = _ZEROS
         self.counting: dict[Entry, None] = _NO_ENTRIES
-        self.marks: Marks | None = None
+        self.index: SearchIndex | None = None
         self.units = 0
         if parent is not None:
             if parent.children is _NO_CHILDREN:
@@ -160,10 +160,10 @@ class Slot:
         return any(map(self.below.__getitem__, ranks))
 
 
-class Marks:
+class SearchIndex:
     """The entries of one slot that matter to searches for cycles, and the slots below with such entries.
 
-    `locks.core.server.marks` defines the kinds.
+    `locks.core.server.search_index` defines the kinds.
 
     Attributes:
         lists: The entries of each kind and rank, at `lists[kind + rank]`.
@@ -183,8 +183,8 @@ class Marks:
         self.plain_below: dict[Slot, None] = {}
 
 
-class EntryOwner:
-    """An agent as the owner of its requests.
+class Requester:
+    """An agent as the requester of its requests.
 
     Attributes:
         id: The agent.
@@ -259,7 +259,7 @@ class Entry:
 
     Attributes:
         number: Its number on this node.
-        owner: Its owner.
+        requester: Its requester.
         slot: The slot of its lock id.
         mode: Its mode.
         rank: The rank of its mode.
@@ -276,10 +276,10 @@ class Entry:
         blocker: The one entry that it waits for, if that is its reason to wait.
         blocking: The entries of which this one is the `blocker`.
         pending: How many entries below it waits for, if that is its reason to wait; otherwise -1.
-        notified: The owners that were notified of it, each with its `turned` at that time; this
+        notified: The requesters that were notified of it, each with its `turned` at that time; this
             belongs to `locks.core.server.notifier`.
-        mark: Its kind in searches for cycles (`locks.core.server.marks`).
-        marked_at: The place at which it got its mark.
+        kind: Its kind in searches for cycles (`locks.core.server.search_index`).
+        indexed_at: The place at which it got its mark.
     """
 
     __slots__ = (
@@ -287,15 +287,15 @@ class Entry:
         "blocking",
         "gone",
         "granted",
-        "mark",
-        "marked_at",
+        "indexed_at",
+        "kind",
         "mode",
         "notified",
         "number",
-        "owner",
         "pending",
         "place",
         "rank",
+        "requester",
         "rivals",
         "room",
         "since",
@@ -305,9 +305,9 @@ class Entry:
         "yielded",
     )
 
-    def __init__(self, number: int, owner: EntryOwner, slot: Slot, mode: Mode) -> None:
+    def __init__(self, number: int, requester: Requester, slot: Slot, mode: Mode) -> None:
         self.number = number
-        self.owner = owner
+        self.requester = requester
         self.slot = slot
         self.mode: Mode = mode
         self.rank, self.rivals = _RANKED[mode]
@@ -322,9 +322,9 @@ class Entry:
         self.blocker: Entry | None = None
         self.blocking: dict[Entry, None] | None = None
         self.pending = -1
-        self.notified: dict[EntryOwner, int] | None = None
-        self.mark = -1
-        self.marked_at: Place = 0
+        self.notified: dict[Requester, int] | None = None
+        self.kind = -1
+        self.indexed_at: Place = 0
 
     @property
     def waits(self) -> bool:
@@ -335,14 +335,14 @@ class Entry:
     def precedes(self) -> bool:
         """Whether it is spare, and must be granted before all waiting entries.
 
-        A surrendered entry does not precede others while its owner waits: this could undo the
+        A surrendered entry does not precede others while its requester waits: this could undo the
         surrender.
         """
-        return self.spare and not (self.yielded and self.owner.waits)
+        return self.spare and not (self.yielded and self.requester.waits)
 
     def record(self, node: str) -> RequestRecord:
         """Its present state as a record."""
-        owner = self.owner
+        requester = self.requester
         waiting = not (self.granted or self.spare or self.gone)
         state: State = "waiting"
         if not waiting:
@@ -350,23 +350,23 @@ class Entry:
         return RequestRecord(
             node,
             self.number,
-            owner.id,
-            owner.client,
+            requester.id,
+            requester.client,
             self.slot.lock_id,
             self.mode,
             state,
             self.place,
             self.since,
-            waiting or owner.waiting > 0 or owner.waits_elsewhere,
-            self.version if self.version > owner.turned else owner.turned,
+            waiting or requester.waiting > 0 or requester.waits_elsewhere,
+            self.version if self.version > requester.turned else requester.turned,
         )
 
     def contender(self) -> Contender:
         """The entry as users see it."""
-        owner = self.owner
+        requester = self.requester
         return Contender(
-            owner.id,
-            owner.client,
+            requester.id,
+            requester.client,
             self.slot.lock_id,
             self.mode,
             self.granted,
@@ -396,23 +396,23 @@ def version_of(entry: Entry) -> int:
     return entry.version
 
 
-def last_ahead(queue: list[Entry], place: Place, owner: EntryOwner | None) -> Entry | None:
-    """The last entry of `queue` that is ahead of `place` and not by `owner`."""
+def last_ahead(queue: list[Entry], place: Place, requester: Requester | None) -> Entry | None:
+    """The last entry of `queue` that is ahead of `place` and not by `requester`."""
     i = len(queue)
     if i and queue[-1].place >= place:
         i = bisect_left(queue, place, key=place_of) if queue[0].place < place else 0
     while i:
         i -= 1
-        if queue[i].owner is not owner:
+        if queue[i].requester is not requester:
             return queue[i]
     return None
 
 
-def first_granted(queue: list[Entry], count: int, owner: EntryOwner) -> Entry | None:
-    """The first of the `count` granted entries of `queue` that is not by `owner`."""
+def first_granted(queue: list[Entry], count: int, requester: Requester) -> Entry | None:
+    """The first of the `count` granted entries of `queue` that is not by `requester`."""
     for entry in queue:
         if entry.granted:
-            if entry.owner is not owner:
+            if entry.requester is not requester:
                 return entry
             count -= 1
             if not count:  # stop: thousands may wait behind it
@@ -420,46 +420,46 @@ def first_granted(queue: list[Entry], count: int, owner: EntryOwner) -> Entry | 
     return None
 
 
-def covering(owner: EntryOwner, slot: Slot, mode: Mode) -> list[Entry]:
-    """The owner's entries that cover a request on `slot`; entries on the slot itself come first."""
+def covering(requester: Requester, slot: Slot, mode: Mode) -> list[Entry]:
+    """The requester's entries that cover a request on `slot`; entries on the slot itself come first."""
     modes = COVERING[mode]
     found: list[Entry] = []
     above: Slot | None = slot
     while above is not None:
-        for own in owner.entries.get(above, ()):
+        for own in requester.entries.get(above, ()):
             if own.mode in modes:
                 found.append(own)
         above = above.parent
     return found
 
 
-def first_waiting_for(owner: EntryOwner, slot: Slot, mode: Mode) -> Entry | None:
-    """The first entry that waits for `owner` and conflicts with a new entry of it on `slot`."""
+def first_waiting_for(requester: Requester, slot: Slot, mode: Mode) -> Entry | None:
+    """The first entry that waits for `requester` and conflicts with a new entry of it on `slot`."""
     rivals = _RIVALS[mode]
     first: Entry | None = None
     for other in (*slot.path(), *slot.subtree(rivals)):
-        if other.waiting(rivals) and next(owner.around(other), None) is not None:
+        if other.waiting(rivals) and next(requester.around(other), None) is not None:
             for rank in rivals:
                 for waiter in other.queues[rank]:
                     if first is not None and waiter.place >= first.place:
                         break
-                    if not waiter.granted and _waits_for(waiter, owner):
+                    if not waiter.granted and _waits_for(waiter, requester):
                         first = waiter
     return first
 
 
-def _waits_for(waiter: Entry, owner: EntryOwner) -> bool:
-    """Whether a waiting entry waits for an entry of `owner`."""
-    if waiter.owner is owner:
+def _waits_for(waiter: Entry, requester: Requester) -> bool:
+    """Whether a waiting entry waits for an entry of `requester`."""
+    if waiter.requester is requester:
         return False
     # A generator, not a list: the first entry usually decides, and there may be thousands.
-    return any(counts_against(waiter, own) for own in owner.around(waiter.slot))
+    return any(counts_against(waiter, own) for own in requester.around(waiter.slot))
 
 
 def counts_against(waiter: Entry, entry: Entry) -> bool:
     """Whether `waiter`, which waits on a related id, waits for `entry`."""
     return (
         entry.rank in waiter.rivals
-        and entry.owner is not waiter.owner
+        and entry.requester is not waiter.requester
         and (entry.granted or entry.place < waiter.place)
     )

@@ -1,8 +1,8 @@
 """The wait-for graph as a lock server sees it.
 
-An edge leads from a waiting owner, with one of its requests, to another waiting owner whose request
-blocks it. All other nodes together count as one more owner: an owner that waits elsewhere waits for
-it, and it waits for each owner that has requests elsewhere. Owners on a cycle through it are
+An edge leads from a waiting requester, with one of its requests, to another waiting requester whose request
+blocks it. All other nodes together count as one more requester: a requester that waits elsewhere waits for
+it, and it waits for each requester that has requests elsewhere. Owners on a cycle through it are
 *tied*.
 
 Searches skip two kinds of edges. Both lead to a waiting request x whose agent waits for nothing
@@ -25,18 +25,18 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterator
 from typing import Final, NamedTuple
 
-from locks.core.server.marks import (
+from locks.core.server.search_index import (
     AHEAD,
     HELD,
     PLAIN,
+    indexed_below,
     is_alone,
-    marked_below,
     waits_for_it_alone,
 )
 from locks.core.server.tree import (
     COVERED_RIVALS,
     Entry,
-    EntryOwner,
+    Requester,
     Slot,
     counts_against,
     place_of,
@@ -55,15 +55,15 @@ Looked = dict[tuple[Slot, int, bool], Place]
 class WaitEdge(NamedTuple):
     """`by` waits for `to`, with one entry for another."""
 
-    by: EntryOwner
-    to: EntryOwner
+    by: Requester
+    to: Requester
     waiter: Entry
     holder: Entry
 
 
-def edges_from(owner: EntryOwner, looked: Looked | None = None) -> Iterator[WaitEdge]:
-    """The edges from an owner; `looked` is as in `edges_of`."""
-    for waiter in _in_order(owner):
+def edges_from(requester: Requester, looked: Looked | None = None) -> Iterator[WaitEdge]:
+    """The edges from a requester; `looked` is as in `edges_of`."""
+    for waiter in _in_order(requester):
         yield from edges_of(waiter, looked)
 
 
@@ -78,10 +78,10 @@ def edges_of(waiter: Entry, looked: Looked | None = None) -> Iterator[WaitEdge]:
     covers = _covers(waiter)
     own_slot = waiter.slot
     for slot in own_slot.path():
-        if slot.marks is not None and (slot.marks.strong or slot.marks.plain):
+        if slot.index is not None and (slot.index.strong or slot.index.plain):
             yield from _edges_at(waiter, slot, covers if slot is own_slot else (), looked)
-    if own_slot.marks is not None:
-        for slot in marked_below(own_slot, len(covers) < len(waiter.rivals)):
+    if own_slot.index is not None:
+        for slot in indexed_below(own_slot, len(covers) < len(waiter.rivals)):
             yield from _edges_at(waiter, slot, covers, looked)
 
 
@@ -89,9 +89,9 @@ def _edges_at(
     waiter: Entry, slot: Slot, covers: tuple[int, ...], looked: Looked | None
 ) -> Iterator[WaitEdge]:
     """The edges from a waiting entry to those on one slot."""
-    marks = slot.marks
-    assert marks is not None
-    owner, place = waiter.owner, waiter.place
+    index = slot.index
+    assert index is not None
+    requester, place = waiter.requester, waiter.place
     for rank in waiter.rivals:
         covered = rank in covers
         key = (slot, rank, covered)
@@ -99,69 +99,69 @@ def _edges_at(
         notes = False
         if looked is not None:
             last = looked.get(key)
-            notes = True  # until an entry of this owner comes: others have edges to it
+            notes = True  # until an entry of this requester comes: others have edges to it
         if not covered:
-            queue = marks.lists[PLAIN + rank]
+            queue = index.lists[PLAIN + rank]
             i = bisect_left(queue, place, key=place_of) if queue else 0
             if i:
-                yield WaitEdge(owner, queue[i - 1].owner, waiter, queue[i - 1])
+                yield WaitEdge(requester, queue[i - 1].requester, waiter, queue[i - 1])
         if last is None:
-            for holder in marks.lists[HELD + rank]:
-                if holder.owner is owner:
+            for holder in index.lists[HELD + rank]:
+                if holder.requester is requester:
                     notes = False
                 else:
-                    yield WaitEdge(owner, holder.owner, waiter, holder)
+                    yield WaitEdge(requester, holder.requester, waiter, holder)
             if notes and looked is not None:
                 looked[key] = 0  # all waiting entries have larger places
-        queue = marks.lists[AHEAD + rank]
+        queue = index.lists[AHEAD + rank]
         i = 0 if last is None else bisect_right(queue, last, key=place_of)
         while i < len(queue) and queue[i].place < place:
             holder = queue[i]
-            if holder.owner is owner:
+            if holder.requester is requester:
                 notes = False
             elif not (covered and waits_for_it_alone(holder)):
-                yield WaitEdge(owner, holder.owner, waiter, holder)
+                yield WaitEdge(requester, holder.requester, waiter, holder)
             if notes and looked is not None:
                 looked[key] = holder.place
             i += 1
 
 
-def edges_to(owner: EntryOwner, others: Collection[EntryOwner]) -> Iterator[WaitEdge]:
-    """The edges to an owner from some others; goes through the smaller set."""
-    if not owner.waits:
+def edges_to(requester: Requester, others: Collection[Requester]) -> Iterator[WaitEdge]:
+    """The edges to a requester from some others; goes through the smaller set."""
+    if not requester.waits:
         return
-    queues = _queues_around(owner, FEW * len(others)) if len(others) > FEW else None
+    queues = _queues_around(requester, FEW * len(others)) if len(others) > FEW else None
     if queues is None:
         for by in others:
-            if by is not owner:
+            if by is not requester:
                 for waiter in _in_order(by):
-                    for holder in owner.around(waiter.slot):
+                    for holder in requester.around(waiter.slot):
                         if counts_against(waiter, holder) and not _is_left_out(waiter, holder):
-                            yield WaitEdge(by, owner, waiter, holder)
+                            yield WaitEdge(by, requester, waiter, holder)
         return
     for holder, queue in queues:
         single = waits_for_it_alone(holder)
         i = 0 if holder.granted else bisect_right(queue, holder.place, key=place_of)
         while i < len(queue):
             waiter = queue[i]
-            by = waiter.owner
+            by = waiter.requester
             i += 1
-            if by is owner or by not in others or not waiter.waits:
+            if by is requester or by not in others or not waiter.waits:
                 continue
             if not (single and _is_left_out(waiter, holder)):
-                yield WaitEdge(by, owner, waiter, holder)
+                yield WaitEdge(by, requester, waiter, holder)
 
 
-def _queues_around(owner: EntryOwner, most: int) -> list[tuple[Entry, list[Entry]]] | None:
-    """The queues of marked waiting requests that may wait for an owner's; `None` if these are too many."""
+def _queues_around(requester: Requester, most: int) -> list[tuple[Entry, list[Entry]]] | None:
+    """The queues of indexed waiting requests that may wait for a requester's; `None` if these are too many."""
     found: list[tuple[Entry, list[Entry]]] = []
-    for holder in owner.all():
-        for slot in (*holder.slot.path(), *marked_below(holder.slot, True)):
+    for holder in requester.all():
+        for slot in (*holder.slot.path(), *indexed_below(holder.slot, True)):
             most -= 1
-            if slot.marks is not None:
+            if slot.index is not None:
                 for rank in holder.rivals:
                     for kind in (AHEAD, PLAIN):
-                        queue = slot.marks.lists[kind + rank]
+                        queue = slot.index.lists[kind + rank]
                         if queue:
                             most -= len(queue)
                             found.append((holder, queue))
@@ -176,29 +176,29 @@ def _is_left_out(waiter: Entry, holder: Entry) -> bool:
         return False
     if len(holder.slot.lock_id) >= len(waiter.slot.lock_id) and holder.rank in _covers(waiter):
         return True
-    if holder.mark != PLAIN or holder.slot.marks is None:
+    if holder.kind != PLAIN or holder.slot.index is None:
         return False
-    queue = holder.slot.marks.lists[PLAIN + holder.rank]
+    queue = holder.slot.index.lists[PLAIN + holder.rank]
     i = bisect_right(queue, holder.place, key=place_of)
     return i < len(queue) and queue[i].place < waiter.place
 
 
 def _covers(waiter: Entry) -> tuple[int, ...]:
     """The ranks of requests to which edges are skipped as covered, if their agents wait for nothing else."""
-    if waiter.mark == PLAIN or is_alone(waiter):
+    if waiter.kind == PLAIN or is_alone(waiter):
         return COVERED_RIVALS[waiter.mode]
     return ()
 
 
 def tied_elsewhere(
-    asking: Collection[EntryOwner], away: Collection[EntryOwner], others: bool = True
-) -> dict[EntryOwner, None]:
-    """The tied owners.
+    asking: Collection[Requester], away: Collection[Requester], others: bool = True
+) -> dict[Requester, None]:
+    """The tied requesters.
 
     Args:
-        asking: The owners that wait and have requests elsewhere.
-        away: The owners that wait elsewhere.
-        others: Whether there are waiting owners without requests elsewhere.
+        asking: The requesters that wait and have requests elsewhere.
+        away: The requesters that wait elsewhere.
+        others: Whether there are waiting requesters without requests elsewhere.
     """
     if not (asking and away):
         return {}
@@ -218,22 +218,22 @@ def tied_elsewhere(
                     reached[edge.to] = None
                     todo.append(edge.to)
             i += 1
-    tied = {owner: None for owner in todo if owner in away}
+    tied = {requester: None for requester in todo if requester in away}
     if tied and len(tied) < len(todo):
-        _add_those_behind(tied, [owner for owner in todo if owner not in tied])
+        _add_those_behind(tied, [requester for requester in todo if requester not in tied])
     return tied
 
 
-def _last_ones(owners: list[EntryOwner]) -> list[Entry]:
-    """Some waiting entries of these owners, from which all owners are reached that these have edges to.
+def _last_ones(requesters: list[Requester]) -> list[Entry]:
+    """Some waiting entries of these requesters, from which all requesters are reached that these have edges to.
 
     If an entry has no edges to `PLAIN` entries, only the last such entry of each slot is needed: it
     waits for all entries that the others wait for.
     """
     found: list[Entry] = []
     lasts: dict[Slot, Entry] = {}
-    for owner in owners:
-        for waiter in _in_order(owner):
+    for requester in requesters:
+        for waiter in _in_order(requester):
             slot = waiter.slot
             last = lasts.get(slot)
             if last is not None and last.place > waiter.place and _passes_over(waiter):
@@ -256,33 +256,33 @@ def _passes_over(waiter: Entry) -> bool:
 def _has_plain(slot: Slot | None) -> bool:
     """Whether there are `PLAIN` entries on an id or above."""
     while slot is not None:
-        if slot.marks is not None and slot.marks.plain:
+        if slot.index is not None and slot.index.plain:
             return True
         slot = slot.parent
     return False
 
 
-def _add_those_behind(tied: dict[EntryOwner, None], others: list[EntryOwner]) -> None:
-    """Add the owners among the others from which a path leads to a tied one."""
+def _add_those_behind(tied: dict[Requester, None], others: list[Requester]) -> None:
+    """Add the requesters among the others from which a path leads to a tied one."""
     others.sort(key=_first_place)
     more = True
     while more:
         more = False
         looked: Looked = {}  # no path leads from these to a tied one
         left = []
-        for owner in others:
-            if any(edge.to in tied for edge in edges_from(owner, looked)):
-                tied[owner] = None
+        for requester in others:
+            if any(edge.to in tied for edge in edges_from(requester, looked)):
+                tied[requester] = None
                 more = True
                 looked = {}
             else:
-                left.append(owner)
+                left.append(requester)
         others = left
 
 
-def _in_order(owner: EntryOwner) -> Collection[Entry]:
-    """The entries with which an owner waits, in an order that does not depend on later events."""
-    waiters = owner.waiters
+def _in_order(requester: Requester) -> Collection[Entry]:
+    """The entries with which a requester waits, in an order that does not depend on later events."""
+    waiters = requester.waiters
     return sorted(waiters, key=_number_of) if len(waiters) > 1 else waiters
 
 
@@ -290,5 +290,5 @@ def _number_of(entry: Entry) -> int:
     return entry.number
 
 
-def _first_place(owner: EntryOwner) -> Place:
-    return min([waiter.place for waiter in owner.waiters])
+def _first_place(requester: Requester) -> Place:
+    return min([waiter.place for waiter in requester.waiters])

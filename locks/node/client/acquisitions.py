@@ -29,12 +29,14 @@ class Acquisition:
 
     def __init__(self, *, is_release: bool = False) -> None:
         self.by = id(getcurrent())
-        self.renew(is_release)
-
-    def renew(self, is_release: bool = False) -> None:
-        """It was given back, or not added; now it can be added to a transaction."""
         self.entered = is_release
         self.taken: Acquisition | None = None
+        self.last = False
+
+    def renew(self) -> None:
+        """It was given back, or not added; now it can be added to a transaction."""
+        self.entered = False
+        self.taken = None
         self.last = False
 
 

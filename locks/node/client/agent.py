@@ -360,8 +360,12 @@ class Agent(InlineActor, metaclass=Shown):
 
     # --- Requests -------------------------------------------------------------------------------
 
-    def check_client(self) -> None:
-        """Raise `NotClient` unless the caller is the client, or acts for an owner."""
+    def begin_call(self) -> None:
+        """Each call for the client begins with this. It may part the transaction from the client, if the caller is in none of its blocks.
+
+        Raises:
+            NotClient: The caller is neither the client nor acts for an owner.
+        """
         if self._here is not None and getcurrent() is self._here:
             return
         client = current_client()
@@ -369,6 +373,10 @@ class Agent(InlineActor, metaclass=Shown):
             blocks = self._open_blocks()
             if blocks and not (self._is_client(client) and has_entered(blocks)):
                 self.turn.run(self.part)
+        self._check_client(client)
+
+    def _check_client(self, client: Client) -> None:
+        """Raise `NotClient` unless this caller is the client, or acts for an owner."""
         if (
             client is not self.client
             and not isinstance(self.client, Ending)  # any caller that has it acts for its owner
@@ -382,7 +390,7 @@ class Agent(InlineActor, metaclass=Shown):
 
     def ask_for(self, objects: Sequence[Object]) -> None:
         """Ask for locks without waiting for them."""
-        self.check_client()
+        self.begin_call()
         try:
             self.turn.run(self.request_all, objects, None)
         except CannotServe as error:
@@ -571,7 +579,7 @@ class Agent(InlineActor, metaclass=Shown):
         if timeout is not None:
             check_timeout(timeout)
         if not (call.checked or (self._here is not None and getcurrent() is self._here)):
-            self.check_client()
+            self.begin_call()
         if is_in_event_loop():
             raise blocks_event_loop()
         call.begun = True
@@ -662,7 +670,7 @@ class Agent(InlineActor, metaclass=Shown):
     def _begin_wait(
         self, wait: Answering, event: Callable[[Unpack[Ts], Answering], None], *args: Unpack[Ts]
     ) -> None:
-        self.check_client()
+        self.begin_call()
         try:
             self.turn.run(event, *args, wait)
         except CannotServe as error:
@@ -677,7 +685,7 @@ class Agent(InlineActor, metaclass=Shown):
 
     def unlock(self, lock_id: LockId) -> None:
         """Release one id."""
-        self.check_client()
+        self.begin_call()
         self.turn.run_surely(self.unlock_now, lock_id)
         if self.spans is not None:
             self.spans.released(self.id, lock_id)
@@ -694,7 +702,7 @@ class Agent(InlineActor, metaclass=Shown):
 
     def surrender(self, lock_id: LockId, other: AgentId, nodes: tuple[str, ...]) -> None:
         """Surrender a lock to an agent that waits for it, and move to the end of the queue."""
-        self.check_client()
+        self.begin_call()
         self.turn.run(self.event, self.machine.surrender, lock_id, other, nodes)
 
     def asks_for(self, lock_id: LockId) -> bool:
@@ -867,7 +875,7 @@ class Agent(InlineActor, metaclass=Shown):
 
     def change_flag(self, flag: Flag, value: NotifyTarget) -> None:
         """Change an option of the running transaction."""
-        self.check_client()
+        self.begin_call()
         self.turn.ask(self.machine.check_alive)
         flag = check_flag(flag, True if callable(value) and flag == "notify" else value)
         if flag == "notify":
@@ -947,7 +955,7 @@ class Agent(InlineActor, metaclass=Shown):
 
     def token_nowait(self, lock_id: LockId) -> None:
         """Have the client notified of the fencing token of a lock that is held."""
-        self.check_client()
+        self.begin_call()
         if self._notified is None:
             raise no_inbox(self)
         self.turn.run(self._establish_token, lock_id)
@@ -965,7 +973,7 @@ class Agent(InlineActor, metaclass=Shown):
 
     def token_later(self, lock_id: LockId, answer: Callable[[Any], None]) -> None:
         """The answer is the fencing token of a lock that is held."""
-        self.check_client()
+        self.begin_call()
         self.turn.run(self._find_token, lock_id, answer)
 
     def _find_token(self, lock_id: LockId, answer: Callable[[Any], None]) -> None:
@@ -1006,7 +1014,7 @@ class Agent(InlineActor, metaclass=Shown):
     def end_transaction(self) -> None:
         """End the transaction."""
         if self._here is None or getcurrent() is not self._here:
-            self.check_client()
+            self.begin_call()
         self.turn.run_surely(self._leave)
 
     def leave_block(self) -> None:

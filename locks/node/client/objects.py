@@ -97,7 +97,7 @@ def surrender_to(agent: Agent, lock_id: Sequence[Any], other: AgentId, nodes: No
     """
     checked = check_lock_id(lock_id)
     names = checked_nodes(agent.node, nodes, checked)
-    agent.check_client()
+    agent.begin_call()
     here = agent.node.name in names  # other nodes' queues are not known here
     if here and all(waiting.agent != other for waiting in agent.node.view(checked).waiting):
         raise NotHeld(

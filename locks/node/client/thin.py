@@ -6,9 +6,9 @@ these at a time. It is *inflated* before anything else happens on the node: it g
 the age that it would have, with its request granted under the same token. Everything else sees agents and the lock table,
 as if there were no thin locks.
 
-**What inflates?** All that looks at agents or the lock table takes the node's turn. A thin lock leaves the turn's
-journal torn, so before any other turn the journal is mended, and that inflates it. Only its own turns, which take and
-release it (`Turn.quick`), do not. What looks at the agents of clients without a turn calls `ThinLocks.prepare` first.
+**What inflates?** All that looks at agents or the lock table takes the node's turn. While
+a thin lock may be there (`ThinLocks.active`), the turn's journal counts as torn. Every other turn first mends the
+journal, which converts the thin lock to a real one. Only its own turns, which take and release it (`Turn.quick`), do not. What looks at the agents of clients without a turn calls `ThinLocks.prepare` first.
 Whoever asks a light agent itself for anything that it lacks inflates it (`LightAgent.__getattr__`), be it only its id.
 Whoever wants to know of locks that are free again (watchers, a trace) begins in a turn; from then on there are no thin locks
 (`ThinLocks._may_begin`). Nor are there any from the moment on at which the logger `locks.audit` is switched on.
@@ -309,7 +309,7 @@ class ThinLocks(Thin):
 
     Args:
         node: The node.
-        journal: The journal of its turn; it is torn by these objects while there may be a thin lock.
+        journal: The journal of its turn.
         usable: Whether there may be any: the node is alone, and real.
 
     Attributes:
@@ -317,6 +317,7 @@ class ThinLocks(Thin):
         here: Its name, as the nodes of a lock.
         turn: The node's turn.
         held: The thin lock that is held, or the agent of the thin transaction, if there is one.
+        active: Whether no other turn has begun since the last thin lock, so that there may be one. The journal is torn then.
         due: Whether there may be something to inflate.
         usable: See above.
         pause: How many locks take the usual way before the next thin one; `Lock`s count it down.
@@ -328,6 +329,7 @@ class ThinLocks(Thin):
         self.turn = node.turn
         self.pause = 0
         self._next_pause = SHORTEST
+        self.active = False
         self.due = False
         self.usable = usable
         self.node = node
@@ -432,13 +434,14 @@ class ThinLocks(Thin):
         self, thin: ThinLock | LightAgent, keep: Callable[[Any], object], watch: DeathWatch
     ) -> bool:
         node, journal, client = self.node, self._journal, thin.client
-        if journal.torn is not self:
+        if not self.active:
             if journal.torn:
                 journal.mend()
             if not self._may_begin():
                 return False
             self.due = True
-            journal.torn = self
+            journal.torn = True
+            self.active = True  # last: an exception may come between the two
         has_ended = self.monitor not in watch.monitors
         waits = isinstance(client, Ending) and client.waiting
         if self.held is not None or has_ended or waits:
@@ -458,7 +461,7 @@ class ThinLocks(Thin):
     def grant(self, agent: LightAgent, wanted: Object, call: PendingCall) -> int | None:
         """Have a thin transaction hold a lock; returns the token, or `None` if it must take the usual way."""
         if (
-            self._journal.torn is not self
+            not self.active
             or self.held is not agent
             or not self.give(agent, wanted, self.node.clock(), call)
         ):
@@ -476,7 +479,7 @@ class ThinLocks(Thin):
 
     def drop(self, thin: ThinLock | Agent) -> bool:
         """Release a thin lock, or end a thin transaction; returns whether it was one still."""
-        if self._journal.torn is not self or self.held is not thin:
+        if not self.active or self.held is not thin:
             return False
         granted = thin.granted
         self._next_pause = SHORTEST
@@ -492,14 +495,14 @@ class ThinLocks(Thin):
 
     def enter(self, thin: ThinRLock, acquisition: Acquisition) -> bool:
         """Acquire a thin lock once more; returns whether it was one still."""
-        is_thin = self._journal.torn is self and self.held is thin
+        is_thin = self.active and self.held is thin
         if is_thin:
             thin.acquisitions.enter(thin.wanted[0], acquisition)
         return is_thin
 
     def give_back(self, thin: ThinRLock, acquisition: Acquisition) -> bool:
         """Undo one acquisition, and release the lock with the last one; returns whether it was thin still."""
-        is_thin = self._journal.torn is self and self.held is thin
+        is_thin = self.active and self.held is thin
         if is_thin and thin.acquisitions.take_out(thin.wanted[0], acquisition):
             self.drop(thin)
         return is_thin
@@ -520,6 +523,7 @@ class ThinLocks(Thin):
 
     def forsake(self) -> None:
         """In a forked child: what is held is the parent's."""
+        self.active = False
         if self.held is not None:
             self._complete(self.held).leave_to_parent()
         self.conclude()
@@ -533,6 +537,7 @@ class ThinLocks(Thin):
     def inflate(self) -> None:
         """Carry them out, as a turn that is undone if it is interrupted, and done again."""
         journal, node, thin = self._journal, self.node, self.held
+        self.active = False
         journal.torn = True
         agent = None if thin is None else self._complete(thin)
         steps = self.steps()

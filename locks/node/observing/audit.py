@@ -119,7 +119,7 @@ class Audit:
             self._executor.run_soon(self._write)
 
     def _hold(self, entry: Entry, since: float) -> Hold:
-        owner = entry.owner
+        owner = entry.requester
         where = self._address(owner.id.node) or ""
         lock_id = entry.slot.lock_id
         return Hold(entry.number, lock_id, entry.mode, owner.id, owner.client, where, since)
@@ -131,7 +131,7 @@ class Audit:
     def _end(self, entry: Entry) -> str:
         if not entry.gone:
             return "surrendered"
-        return "client lost" if self._address(entry.owner.id.node) is None else "released"
+        return "client lost" if self._address(entry.requester.id.node) is None else "released"
 
     def _newer(self) -> list[int]:
         """The numbers of the locks that are held, and were granted since the last call; the newest first."""

@@ -97,7 +97,7 @@ class LongWaits:
             self._times.look_by = inf
 
     def _wait_of(self, entry: Entry, seconds: float) -> _Wait:
-        owner = entry.owner
+        owner = entry.requester
         return _Wait(entry.number, owner.id, owner.client, entry.slot.lock_id, entry.mode, seconds)
 
     def _gather(self) -> tuple[list[_Wait], float]:
@@ -108,7 +108,7 @@ class LongWaits:
         long: list[tuple[float, Entry]] = []
         begun: list[float] = []
         waiting = set()
-        for owner in self._server.machine.table.owners.values():
+        for owner in self._server.machine.table.requesters.values():
             for entry in owner.all() if owner.waiting else ():
                 lock_id = entry.slot.lock_id
                 if not entry.waits or is_held_up_id(lock_id) or is_contest(lock_id):
@@ -142,7 +142,7 @@ class LongWaits:
         rivals = RIVALS[entry.mode]
         table = self._server.machine.table
         for other in islice(table.related(entry.slot.lock_id), MOST_LOOKED_AT):
-            if other.granted and other.owner is not entry.owner and other.mode in rivals:
+            if other.granted and other.requester is not entry.requester and other.mode in rivals:
                 found.append(other)
         if not found and entry.blocker is not None:
             found.append(entry.blocker)
@@ -152,7 +152,7 @@ class LongWaits:
             wish = f"{other.mode} {show(other.slot.lock_id)}"
             got = self._times.got.get(other.number)
             since = "" if got is None else f" for {now - got:.1f} s"
-            texts.append(f"{other.owner.client} ({other.owner.id}) {does} {wish}{since}")
+            texts.append(f"{other.requester.client} ({other.requester.id}) {does} {wish}{since}")
         if len(found) > MOST_HOLDERS:
             texts.append(f"{len(found) - MOST_HOLDERS} more")
         return tuple(texts)

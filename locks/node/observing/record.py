@@ -7,7 +7,6 @@ when they are reported.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 
@@ -92,13 +91,12 @@ class Record:
             address: Returns the address from which a node is connected.
         """
         table = self._machine.table
-        numbers = self._machine.numbers(prefix or ())
         found: list[RequestFact] = []
         now = self.now()
         tell = self._teller(now)
         asked, got = self._times.asked, self._times.got
         size = 0
-        for number in numbers[bisect_right(numbers, after) :]:
+        for number in self._machine.numbers(prefix or (), after):
             if len(found) >= MOST_ITEMS or size >= LARGEST_PAGE:
                 return RequestPage(tuple(found), True)
             entry = table.entry(number)

@@ -386,16 +386,16 @@ def around(
     todo = list(found)
     entries: dict[TableEntry, None] = {}
     for agent in todo:
-        owner = table.owners.get(agent)
+        owner = table.requesters.get(agent)
         for own in owner.all() if owner is not None else ():
             entries[own] = None
             for other in table.related(own.slot.lock_id):
-                if other.owner is owner or other.rank not in own.rivals:
+                if other.requester is owner or other.rank not in own.rivals:
                     continue
                 if own.granted and other.granted:
                     continue
                 entries[other] = None
-                rival = other.owner.id
+                rival = other.requester.id
                 if rival not in found and is_original(rival.node):
                     found[rival] = None
                     todo.append(rival)

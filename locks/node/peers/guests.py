@@ -153,7 +153,7 @@ class Guests:
         """The limit that a request would exceed, and how much of it is in use; counts the node's requests."""
         table, limits = self._server.machine.table, self._limits
         agent, lock_id, mode = message.agent, message.lock_id, message.mode
-        owners = [table.owners[each] for each in guest.agents if each in table.owners]
+        owners = [table.requesters[each] for each in guest.agents if each in table.requesters]
         guest.agents = dict.fromkeys([owner.id for owner in owners])
         transactions, requests, waits = len(owners), 0, 0
         for owner in owners:
@@ -181,7 +181,7 @@ class Guests:
     def fullest(self) -> int:
         """The largest share of a limit that a node uses, in percent. It is looked at in turns, and without one."""
         limits = self._limits
-        owners = self._server.machine.table.owners.copy()  # in one step: a turn may change it
+        owners = self._server.machine.table.requesters.copy()  # in one step: a turn may change it
         used: dict[str, list[int]] = {}
         for agent, owner in owners.items():
             there = used.setdefault(agent.node, [0, 0, 0])
@@ -201,9 +201,9 @@ class Guests:
         """A node is gone, and all that it has at the lock server; of thousands of agents a few at a time."""
         server = self._server
         self._known.pop(name, None)  # its watches are in `locks.node.views.sender`
-        agents = [agent for agent in server.machine.table.owners if agent.node == name]
+        agents = [agent for agent in server.machine.table.requesters if agent.node == name]
         if agents:
-            owners = server.machine.table.owners
+            owners = server.machine.table.requesters
             if any(entry.granted for agent in agents for entry in owners[agent].all()):
                 server.node.counters.clients_lost += 1
             self._leaving[name] = agents

@@ -6,7 +6,7 @@ it everything that it keeps here. The budgets are far above what programs need. 
 have limits that an operator can set (`Limits`); what goes beyond is refused. A node that uses
 much time is not disconnected, but has to wait (`Pace`).
 
-The table of all limits is in `docs/network.md`.
+The table of all limits is in `docs/bounds.md`.
 """
 
 from __future__ import annotations

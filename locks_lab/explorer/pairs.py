@@ -23,16 +23,16 @@ from locks_lab.worlds.client import key_of
 from locks_lab.worlds.host import Violation
 from locks_lab.worlds.world import World
 
-__all__ = ["Turn", "Turns", "compare"]
+__all__ = ["Move", "PairedWorlds", "compare"]
 
-Turn = tuple[str, int]
+Move = tuple[str, int]
 """`step`, `usual`, `time out` or `die`, with the number of a client; `look` or `watch`, with 0."""
 State = tuple[int, tuple[()], int]
 Pair = tuple[World, World]
 Parts = tuple[tuple[str, Any], ...]
 
 
-class Turns:
+class PairedWorlds:
     """The states of a world with thin locks, and the turns between them; for `locks_lab.explorer.explore`.
 
     Args:
@@ -45,9 +45,9 @@ class Turns:
     def __init__(self, world: World) -> None:
         self.first = world
         self.kept: list[bytes] = []
-        self._moves: list[list[Turn]] = []
+        self._moves: list[list[Move]] = []
         self._numbers: dict[Any, int] = {}
-        self._done: dict[tuple[State, Turn], tuple[int, int, int]] = {}
+        self._done: dict[tuple[State, Move], tuple[int, int, int]] = {}
 
     def start(self) -> State:
         """The first state."""
@@ -57,14 +57,14 @@ class Turns:
         usual.thin = None
         return self._state(thin, usual, 1)
 
-    def moves(self, state: State) -> list[Turn]:
+    def moves(self, state: State) -> list[Move]:
         """All that can happen next."""
         return list(self._moves[state[0]])
 
-    def _moves_of(self, world: World, looks: int) -> list[Turn]:
+    def _moves_of(self, world: World, looks: int) -> list[Move]:
         thin = world.thin
         assert thin is not None
-        found: list[Turn] = []
+        found: list[Move] = []
         for kind, who in world.choices():
             assert isinstance(who, int)
             found.append((kind, who))
@@ -73,7 +73,7 @@ class Turns:
         due = looks and thin.usable and (thin.rule.held is not None or thin.rule.taken)
         return [*found, ("look", 0), ("watch", 0)] if due else found
 
-    def after(self, state: State, move: Turn) -> State:
+    def after(self, state: State, move: Move) -> State:
         """The state after a turn."""
         worlds = _two(self.kept[state[0]])
         before = _resolved(worlds[0])
@@ -104,11 +104,11 @@ class Turns:
 
     # --- For the search
 
-    def choices(self, move: Turn) -> Sequence[Any]:
+    def choices(self, move: Move) -> Sequence[Any]:
         """The turn itself: a world alone does not know it."""
         return [move]
 
-    def is_fault(self, move: Turn) -> bool:
+    def is_fault(self, move: Move) -> bool:
         """Whether this never needs to happen."""
         return move[0] in ("die", "look", "watch")
 
@@ -116,7 +116,7 @@ class Turns:
         """Nothing is left over after a turn."""
         return False
 
-    def surrendered(self, state: State, move: Turn) -> tuple[int, int, int]:
+    def surrendered(self, state: State, move: Move) -> tuple[int, int, int]:
         """How many deadlocks were resolved, superfluously, and with outdated reports."""
         return self._done[state, move]
 
@@ -160,7 +160,7 @@ def _resolved(world: World) -> tuple[int, int, int]:
     return len(world.carried_out), len(world.superfluous), len(world.outdated)
 
 
-def _turn(world: World, move: Turn) -> None:
+def _turn(world: World, move: Move) -> None:
     """A turn, with all that follows from it; clients get the tokens of all that they hold."""
     kind, who = move
     thin = world.thin

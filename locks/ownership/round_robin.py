@@ -21,7 +21,7 @@ import heapq
 from collections import OrderedDict
 from collections.abc import Callable
 
-__all__ = ["BATCH", "QUICK", "SLICE", "Turns"]
+__all__ = ["BATCH", "QUICK", "SLICE", "RoundRobin"]
 
 SLICE = 0.001
 """Seconds after which it is the next group's turn."""
@@ -30,7 +30,7 @@ QUICK = 0.000005
 BATCH = 8
 
 
-class Turns:
+class RoundRobin:
     """The groups that may have tasks, in the order of their turns.
 
     Args:
