@@ -351,6 +351,8 @@ def surrender_nowait(
 def fencing_token(agent: Agent, lock_id: Sequence[Any], *, timeout: float | None = None) -> int:
     """The fencing token of a lock: larger than the token of each earlier holder of the same id.
 
+    That holds unless a server was restarted after its clock was set back.
+
     Pass it along with what you do under the lock; the resource refuses a token smaller than one that it
     has seen. For a lock on several nodes, with `"all"` or `"majority"`, enough of them must confirm that
     every later holder gets a larger token; that takes one round trip, once. With

@@ -17,7 +17,7 @@ from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 from locks.aio import Lost
 from locks.aio.tasks import Awaiting, Suspended, call
 from locks.node import Node
-from locks.runtime.callables import check_awaitable, check_can_be_called
+from locks.runtime.callables import check_awaitable, check_awaited, check_can_be_called
 from locks_leader import election as blocking
 from locks_leader.errors import LeadershipLost
 from locks_leader.policy import Policy
@@ -130,11 +130,14 @@ class Election:
         """
         check_can_be_called(function, "function")
 
-        def led(leadership: blocking.Leadership) -> R:
-            made = function(Leadership(leadership), *args)
-            return Awaiting(check_awaitable(made, "the function")).result()
+        results: list[R] = []  # a task is a result here, unlike in a program without an event loop
 
-        return await call(self._blocking.run, led, timeout=timeout)
+        def led(leadership: blocking.Leadership) -> None:
+            made = function(Leadership(leadership), *args)
+            results.append(check_awaited(Awaiting(check_awaitable(made, "the function")).result()))
+
+        await call(self._blocking.run, led, timeout=timeout)
+        return results[0] if results else None
 
     @contextlib.asynccontextmanager
     async def lead(self, *, timeout: float | None = None) -> AsyncIterator[Leadership]:

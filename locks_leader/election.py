@@ -50,11 +50,13 @@ _elections: weakref.WeakSet[Election] = weakref.WeakSet()
 class Leadership:
     """What a leader has in hand, from its election to the loss of the leadership.
 
-    Pass its term along with what you do. Whatever carries it out should refuse a term smaller than one it has seen.
+    Pass its term along with what you do: it is larger than that of each leader before, on the same
+    nodes, unless a server was restarted after its clock was set back. Whatever carries it out
+    should refuse a term smaller than one it has seen.
 
     Attributes:
-        term: The leader's term, a number that stays the same as long as it leads. It is larger than that of each leader before on the same
-            servers, on the condition of `locks.original.fencing_token` (clocks that are not set back). Leaders of islands (no servers, no `nodes`) that meet later are not ordered by their terms.
+        term: The leader's term, a number that stays the same as long as it leads. Leaders of islands (no servers, no `nodes`) that meet
+            later are not ordered by their terms.
         lost: Opens when the leadership is lost, or is to be given back because the election was
             stopped: `lost.is_open`, `lost.wait(timeout)`.
     """

@@ -14,6 +14,7 @@ from locks.errors import InvalidOption
 from locks.lock_ids import shown
 from locks.model import LockId
 from locks.node.client.options import ClientOptions
+from locks.runtime.callables import check_awaited
 from locks.runtime.hints import Unpack
 from locks.runtime.leaving import Hold
 from locks.shapes import once as blocking
@@ -61,7 +62,7 @@ class Once:
         @functools.wraps(function)
         async def called(*args: P.args, **kwargs: P.kwargs) -> Any:
             async with Once(self._blocking.anew()):
-                return await function(*args, **kwargs)
+                return check_awaited(await function(*args, **kwargs))
 
         return called
 
@@ -72,7 +73,7 @@ class Once:
 
     @property
     def token(self) -> int:
-        """The fencing token of this run: larger than those of all earlier ones."""
+        """The fencing token of this run: larger than those of all earlier ones, unless a server was restarted after its clock was set back."""
         return self._blocking.token
 
     @property

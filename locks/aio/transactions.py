@@ -16,7 +16,12 @@ from locks.node.client.agent import Agent
 from locks.node.client.options import TransactionOptions, check_names
 from locks.program.default import default_node, is_at_hand
 from locks.retries import Learned, Retries
-from locks.runtime.callables import check_awaitable, check_callable, check_can_be_called
+from locks.runtime.callables import (
+    check_awaitable,
+    check_awaited,
+    check_callable,
+    check_can_be_called,
+)
 from locks.runtime.hints import Unpack
 from locks.runtime.leaving import Hold
 from locks.runtime.waiter import Event
@@ -212,7 +217,7 @@ async def run_transaction(
             async with tx:
                 if again.learned:
                     await call(tx._blocking._take_learned)
-                return await check_awaitable(function(tx), "the function")
+                return check_awaited(await check_awaitable(function(tx), "the function"))
         except LocksError as error:
             pause = again.pause_after(error, tx)
             if pause is None:

@@ -24,7 +24,8 @@ def take_token(node: Node, lock_id: LockId, label: str, *where: Any) -> int:
         *where: The nodes, and how many of them are needed, as for `locks.original.lock`.
 
     Returns:
-        The fencing token, which is larger than that of each agreement before.
+        The fencing token, which is larger than that of each agreement before,
+        unless a server was restarted after its clock was set back.
     """
     agent = node.spawn_agent(label=label)
     try:

@@ -19,6 +19,7 @@ from locks.ownership.backlog import Among, Backlog, Doer, Run
 from locks.ownership.errors import StaleToken
 from locks.ownership.part import Part, Task
 from locks.ownership.round_robin import BATCH, QUICK, SLICE, RoundRobin
+from locks.runtime.callables import check_ran
 from locks.runtime.leaving import Block, entering
 from locks.runtime.port import world
 from locks.runtime.waiter import Waiter
@@ -26,6 +27,8 @@ from locks.runtime.waiter import Waiter
 __all__ = ["BacklogRun", "check_not_within"]
 
 T = TypeVar("T")
+
+WITHIN = "pass a function that does the task in the call"
 
 _under_way: dict[BacklogRun[Any], None] = {}  # in this process
 
@@ -217,7 +220,8 @@ class BacklogRun(Block, Generic[T]):
                         return
                     look += BATCH if now - last < QUICK else 1
                     last = now
-                handler(line[0], token)
+                if (found := handler(line[0], token)) is not None:
+                    check_ran(found, "handler", WITHIN)
                 take_out()
             else:
                 done = size
@@ -226,7 +230,9 @@ class BacklogRun(Block, Generic[T]):
 
     def _again(self, group: int, line: deque[T], token: int) -> None:
         """Do the first task of a line, which has failed before."""
-        (self._guarded if self._guards else self._handler)(line[0], token)
+        check_ran(
+            (self._guarded if self._guards else self._handler)(line[0], token), "handler", WITHIN
+        )
         self._tasks.succeeded(group, token)
         line.popleft()
         self._part.done += 1
@@ -234,7 +240,7 @@ class BacklogRun(Block, Generic[T]):
     def _guarded(self, task: T, token: int) -> None:
         """Call the handler, and mark its failures as such."""
         try:
-            self._handler(task, token)
+            check_ran(self._handler(task, token), "handler", WITHIN)
         except StaleToken:
             raise
         except Exception as error:

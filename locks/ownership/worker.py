@@ -203,8 +203,8 @@ class Worker(Block, ABC):
         at a time, also of the same group: then it is up to the program that they do not meet.
 
         Returns:
-            What the `with` statement takes; it gives the fencing token: larger than that of each
-            owner before.
+            What the `with` statement takes; it gives the fencing token: larger than that of each owner before,
+            unless a server was restarted after its clock was set back.
 
         Raises:
             NotOwner: The group is not its own.

@@ -20,6 +20,7 @@ T = TypeVar("T")
 
 __all__ = [
     "check_awaitable",
+    "check_awaited",
     "check_callable",
     "check_callbacks",
     "check_can_be_called",
@@ -126,6 +127,17 @@ def check_ran(found: T, name: str, instead: str) -> T:
             f"{instead[0].upper()}{instead[1:]}",
             value=shown,
         )
+    return found
+
+
+def check_awaited(found: T) -> T:
+    """Return the result of a coroutine function, unless it is one more coroutine or a generator. A task, which runs, is a result.
+
+    Raises:
+        MisuseError: It is one.
+    """
+    if isinstance(found, (CoroutineType, *LAZY)):
+        return check_ran(found, "the function", "await it within the function")
     return found
 
 

@@ -10,7 +10,7 @@ from typing import Any, ParamSpec, TypeVar
 from locks.errors import MisuseError
 from locks.model import Mode
 from locks.node.client.options import LockOptions, check_names
-from locks.runtime.callables import check_callable, check_ran
+from locks.runtime.callables import check_awaited, check_callable, check_ran
 from locks.runtime.hints import Unpack
 from locks.shapes.reentrant import RLock
 
@@ -87,7 +87,7 @@ class Locked:
                 from locks.aio.primitives import RLock as AioRLock
 
                 async with AioRLock.of(lock_for(*args, **kwargs)):
-                    return await function(*args, **kwargs)
+                    return check_awaited(await function(*args, **kwargs))
 
             return awaited  # type: ignore[return-value]
         check_callable(function, "function", WITHIN)

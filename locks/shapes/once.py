@@ -156,7 +156,7 @@ class Once(ClientBlock, metaclass=Shown):
 
     @property
     def token(self) -> int:
-        """The fencing token of this run: larger than those of all earlier ones, on the condition of `locks.original.fencing_token`."""
+        """The fencing token of this run: larger than those of all earlier ones, unless a server was restarted after its clock was set back."""
         if self._token is None:
             raise MisuseError("the work has not begun; use it in a with statement")
         return self._token

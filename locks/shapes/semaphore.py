@@ -25,7 +25,7 @@ class Semaphore(Lock):
     """A counted lock on one id, used like a `threading.Semaphore`: `value` clients may hold it at the same time.
 
     Clients get it in the order of their requests. Each holder has one *unit*, which is free as soon as the client
-    dies, and which has a fencing token like a lock: the tokens of one unit increase. Unlike a `threading.Semaphore`, it
+    dies, and which has a fencing token like a lock: the tokens of one unit increase, as `Lock.token` says. Unlike a `threading.Semaphore`, it
     can only be released by the client that acquired it, and each client holds at most one unit.
 
     Args:

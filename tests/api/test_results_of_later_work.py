@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
 from typing import Any
 
 import pytest
 
 import locks
-import locks_leader
+import locks_leader.aio
 from locks import aio
+from locks.ownership import Backlog, Ownership
 
 pytestmark = pytest.mark.usefixtures("here")
 
@@ -48,10 +50,20 @@ def wrapped(function: Callable[[], object]) -> Callable[..., object]:
     return call
 
 
+def _do_tasks(function: Callable[..., Any], **options: Any) -> None:
+    tasks: Backlog[int] = Backlog([1], resource=int, groups=1, **options)
+    try:
+        Ownership("later", groups=1).run(tasks, function)
+    finally:
+        assert len(tasks) == 1
+
+
 LATER = [of_generator, of_coroutine, of_asynchronous_generator, Later]
 USES: dict[str, Callable[[Callable[..., Any]], object]] = {
     "locked": lambda function: locks.locked(("a",))(function)(),
     "run_transaction": locks.run_transaction,
+    "Ownership.run": lambda function: _do_tasks(function),
+    "Ownership.run, again": lambda function: _do_tasks(function, retries=1),
     "Election.run": lambda function: locks_leader.Election("later").run(function, timeout=60),
 }
 
@@ -63,6 +75,38 @@ def test_a_result_whose_body_runs_later_is_refused(use: str, later: Callable[[],
     with pytest.raises(locks.MisuseError, match="whose body was not run"):
         USES[use](wrapped(later))
     assert not locks.Lock(("a",)).locked()
+
+
+_numbers = itertools.count()
+AWAITED: dict[str, Callable[[Callable[..., Any]], Awaitable[object]]] = {
+    "locked": lambda function: locks.locked(("a",))(function)(),
+    "once": lambda function: aio.once(("later", next(_numbers)))(function)(),
+    "run_transaction": aio.run_transaction,
+    "Election.run": lambda function: locks_leader.aio.Election("later").run(function, timeout=60),
+}
+
+
+@pytest.mark.parametrize("use", AWAITED)
+@pytest.mark.parametrize("later", LATER[:3], ids=lambda each: each.__name__)
+def test_a_coroutine_function_whose_result_is_not_awaited(
+    use: str, later: Callable[[], object]
+) -> None:
+    """The same for what a coroutine function returns; a task of it goes on, and is a result."""
+
+    locks.start(servers=locks.HERE)
+
+    async def function(*_: object) -> object:
+        return later()
+
+    async def begins(*_: object) -> asyncio.Task[str]:
+        return asyncio.create_task(asyncio.sleep(0, "over"))
+
+    async def main() -> None:
+        with pytest.raises(locks.MisuseError, match="whose body was not run"):
+            await AWAITED[use](function)
+        assert await (await AWAITED[use](begins)) == "over"  # type: ignore[misc]
+
+    asyncio.run(main())
 
 
 def test_a_condition_of_asyncio_is_refused() -> None:
