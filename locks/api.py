@@ -351,16 +351,14 @@ def surrender_nowait(
 def fencing_token(agent: Agent, lock_id: Sequence[Any], *, timeout: float | None = None) -> int:
     """The fencing token of a lock: larger than the token of each earlier holder of the same id.
 
-    That holds unless a server was restarted after its clock was set back.
+    That holds unless a server was restarted after its clock was set back: it begins its tokens at its clock. One of several servers
+    learns from the others what it had confirmed, so that matters only if a majority of them is restarted at the same time.
 
     Pass it along with what you do under the lock; the resource refuses a token smaller than one that it
     has seen. For a lock on several nodes, with `"all"` or `"majority"`, enough of them must confirm that
     every later holder gets a larger token; that takes one round trip, once. With
     `"all_alive"`, all nodes that are up confirm it: the token is larger than that of each earlier holder
     on one of the same nodes, but guarantees nothing about holders in other parts of a split network.
-
-    The condition: a server that is started again begins its tokens at its clock. So the clock of a single server must not be set back by
-    more than the server had run; of several, that matters only if a majority of them is started again at the same time.
 
     Args:
         agent: The transaction's agent.

@@ -16,6 +16,7 @@ from tests.cluster.servers import Machine
 from tests.engines.programs import Program
 from tests.helpers import LIMIT, eventually
 
+pytestmark = pytest.mark.usefixtures("here")
 pytest.importorskip(
     "apscheduler", reason="APScheduler is not installed: pip install pykka-locks[apscheduler]"
 )
@@ -28,8 +29,6 @@ from apscheduler.events import EVENT_JOB_SUBMITTED
 from apscheduler.schedulers.background import BackgroundScheduler
 from locks.engines.apscheduler import OneClock
 import locks
-
-pytestmark = pytest.mark.usefixtures("here")
 locks.start(servers="local")
 first = datetime.fromtimestamp({first!r}, timezone.utc)
 scheduler = BackgroundScheduler(job_defaults=dict(misfire_grace_time=None, max_instances=1000, coalesce=False))
