@@ -81,7 +81,7 @@ def test_a_certificate_for_another_host(nodes: Nodes, certify: Certify) -> None:
     good = certify("ours", "127.0.0.1")
     elsewhere = certify("ours", "elsewhere.example")
     with pytest.raises(
-        locks.errors.InvalidOption, match="is for elsewhere.example, but this node is b@"
+        locks.errors.InvalidOption, match=r"is for elsewhere\.example, but this node is b@"
     ):
         nodes.start(B, tls=elsewhere)
     b = nodes.start(B, tls=elsewhere._replace(check_hostname=False))
