@@ -316,7 +316,7 @@ class Lock(Movable, ClientBlock, metaclass=Shown):
         made.__dict__.update(self.__dict__, _block=hold)
         agent = made._agent()
         assert agent is not None
-        note_block(hold, agent, self._owner, self.lock_id, frame)
+        note_block(hold, agent.note_block, self._owner, self.lock_id, frame)
         return made
 
     def __getstate__(self) -> dict[str, Any]:

@@ -107,7 +107,7 @@ class Transaction(Movable, ClientBlock):
 
     def _of_generator(self, hold: Hold, frame: FrameType | None = None) -> Self:
         """See `ClientBlock`."""
-        note_block(hold, self.agent, self._owner, frame=frame)
+        note_block(hold, self.agent.note_block, self._owner, frame=frame)
         return self
 
     def _enter(self, hold: Hold) -> None:

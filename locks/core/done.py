@@ -109,8 +109,8 @@ class Marks:
 
     def adds(self, mark: Mark, now: int) -> bool:
         """Whether a mark is news: there is none yet, or one with a smaller token."""
-        known = self.find(mark.lock_id, now)
-        return mark.until > now and (known is None or known.token < mark.token)
+        present = self.find(mark.lock_id, now)
+        return mark.until > now and (present is None or present.token < mark.token)
 
     def add(self, mark: Mark, now: int) -> None:
         """Keep a mark, unless it is no news; forget those whose time is over."""

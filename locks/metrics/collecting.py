@@ -79,13 +79,15 @@ def look(node: Node, by_first: bool) -> Present:
     elections: dict[str, str] = {}
     now = asked = got = times.clock()
     asked_at, got_at = times.asked, times.got
-    for owner in node.server.machine.table.requesters.values():
-        for slot, entries in owner.entries.items():
+    for requester in node.server.machine.table.requesters.values():
+        for slot, entries in requester.entries.items():
             if is_contest(slot.lock_id):
                 election = show(slot.lock_id[1:])[:LONGEST_TEXT]
                 if election in elections or len(elections) < MOST_ELECTIONS:
                     holds = any(entry.granted for entry in entries)
-                    elections[election] = owner.id.node if holds else elections.get(election, "")
+                    elections[election] = (
+                        requester.id.node if holds else elections.get(election, "")
+                    )
                 continue
             if is_held_up_id(slot.lock_id):
                 continue

@@ -167,29 +167,16 @@ def start(
         OperatingError: `epmd` is set and the port mapper does not answer, or the servers of an engine were not found
             within five seconds.
     """
+    given = dict(locals())
+    del given["trace"], given["register_agents"]
+    if cookie is not None:
+        given["cookie"] = meeting.Cookie(cookie)  # no traceback shows it
     check_interpreter_lasts()
     _inherit()
     if isinstance(servers, str):
-        servers = meeting.servers_by_word(servers)
+        given["servers"] = meeting.servers_by_word(servers)
     elif isinstance(servers, Iterable) and not isinstance(servers, bytes):
-        servers = tuple(servers)
-    given: dict[str, Any] = {
-        "name": name,
-        "cookie": None if cookie is None else meeting.Cookie(cookie),  # no traceback shows it
-        "listen": listen,
-        "servers": servers,
-        "require": require,
-        "copies": copies,
-        "peers": peers,
-        "tls": tls,
-        "epmd": epmd,
-        "net_ticktime": net_ticktime,
-        "mesh": mesh,
-        "allow_plaintext": allow_plaintext,
-        "log_waits_longer_than": log_waits_longer_than,
-        "state": state,
-        "limits": limits,
-    }
+        given["servers"] = tuple(servers)
     cookie = None  # keeps it out of tracebacks that show variables
     if _parents_plan is not None and all(each is None for each in given.values()):
         return _start_as_parent()

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import itertools
 import os
 import random
 import threading
@@ -31,6 +32,7 @@ from tests.helpers import SEED, eventually
 
 pytestmark = pytest.mark.usefixtures("here")
 
+_numbers = itertools.count()
 LIMIT = 60.0  # seconds; calls that wait have a limit of their own
 Call = Callable[[], object]
 
@@ -107,6 +109,14 @@ def has(lock: locks.Lock | locks.RLock | locks.Semaphore) -> None:
         pass
 
 
+def waits_for_a_condition() -> None:
+    """Wait within two blocks of one lock."""
+    lock = locks.RLock(("b",), timeout=LIMIT)
+    condition = threading.Condition(lock)  # type: ignore[arg-type]
+    with lock, condition:
+        condition.wait(0.001)
+
+
 def waits_for_a_watch() -> None:
     """Watch an id, and stop watching."""
 
@@ -138,6 +148,8 @@ SHORT: dict[str, Call] = {
     "Lock": lambda: has(locks.Lock(("a",), timeout=LIMIT)),
     "RLock": lambda: has(locks.RLock(("b",), timeout=LIMIT)),
     "Semaphore": lambda: has(locks.Semaphore(("c",), 2, timeout=LIMIT)),
+    "a Condition": waits_for_a_condition,
+    "once": lambda: has(locks.once(("once", next(_numbers)), timeout=LIMIT)),
     "run_transaction": lambda: locks.run_transaction(lambda tx: tx.write_lock(("a",))),
     "watch": waits_for_a_watch,
     "queue, holders, statistics": lambda: (locks.queue(("a",)), locks.statistics()),
@@ -186,8 +198,9 @@ class Beside:
 
 
 @pytest.fixture(autouse=True)
-def node() -> Iterator[None]:
-    """Locks of this program alone."""
+def node(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Locks of this program alone, also of a node that a call begins."""
+    monkeypatch.setenv("LOCKS_SERVERS", "here")
     locks.stop()
     locks.start(servers=locks.HERE)
     yield
@@ -217,7 +230,14 @@ def test_a_call_beside_stop_is_done_or_refused(call: str) -> None:
         locks.start(servers=locks.HERE)
     for each in besides:
         each.join()
-        allowed = {"done", "NodeNotRunning", "TransactionEnded", "LockLost", "OperatingError"}
+        allowed = {
+            "done",
+            "NodeNotRunning",
+            "TransactionEnded",
+            "LockLost",
+            "OperatingError",
+            "NotMarked",
+        }
         assert set(each.results) <= allowed, each.results
     assert any(each.results["done"] for each in besides)
 

@@ -73,13 +73,13 @@ class Arrivals:
         deadline = monotonic() + timeout
         most = servers._replace(require="majority").enough
         while True:
-            there = self._node.alive.intersection(nodes)
-            away = [name for name in nodes if name not in there]
-            if len(there) >= most:
+            up = self._node.alive.intersection(nodes)
+            away = [name for name in nodes if name not in up]
+            if len(up) >= most:
                 deadline, grace = min(deadline, monotonic() + grace), inf
             unknown = away if found else self._node.turn.ask(self._not_tried, away)
             left = deadline - monotonic()
-            if len(there) >= servers.enough or not unknown or left <= 0:
+            if len(up) >= servers.enough or not unknown or left <= 0:
                 return
             self.await_node(unknown[0], min(left, MOMENT), server=True)
 
