@@ -10,13 +10,11 @@ from typing import Any
 from locks.cli.observing import MOMENT, NOTHING, add_looking, print_json, say_silent, table
 from locks.cli.restart import BREATH, before_restart
 from locks.core.facts import NodeFact
-from locks.errors import InvalidOption
+from locks.errors import InvalidOption, causes
 from locks.facts.around import LOCKS_LEADER, standing
 from locks.facts.data import tree_as_data
-from locks.facts.gather import lock_servers, memories, own_servers, requests, why_not_once
+from locks.facts.gather import can_do_once, lock_servers, memories, own_servers, requests
 from locks.facts.stories import duration
-from locks.node.client.refusals import causes
-from locks.node.ports import Servers
 from locks.program.default import default_node
 from locks.runtime.clock import monotonic, wall
 
@@ -72,7 +70,7 @@ def _run(options: argparse.Namespace) -> int:
         if fact.node in node.refusals and fact.node not in node.alive
     }
     enough = len(facts) - len(refusing) >= needed
-    once = enough and _await_once(known, refusing.keys(), options.timeout)
+    once, why = _await_once(refusing.keys(), options.timeout) if enough else (False, "")
     pages = memories(timeout=options.timeout) if facts else {}
     forgot = [name for name, page in pages.items() if not page.complete]
     keeping = [name for name, page in pages.items() if page.keeps]
@@ -86,7 +84,7 @@ def _run(options: argparse.Namespace) -> int:
     wrong = [] if enough else [text]
     wrong += [f"{causes(refusing)}."] if refusing else []
     if enough and not once:
-        wrong.append(_why_not_once(known, refusing.keys(), options.timeout))
+        wrong.append(f"Nothing can be done once (locks.once): {why or 'too few servers answer'}.")
     if missing:
         wrong.append(f"{options.among} does not answer.")
     name = options.before_restart
@@ -149,25 +147,14 @@ def _are_needed(needed: int) -> str:
     return f"{needed} {'is' if needed == 1 else 'are'} needed"
 
 
-def _for_once(known: Servers, refusing: Collection[str], timeout: float) -> tuple[bool, str]:
-    """Whether something can be done once, and why answers of servers would not count for it."""
-    found = why_not_once(timeout=timeout)
-    counting = [name for name, why in found.items() if not why and name not in refusing]
-    most = known._replace(require="majority").enough
-    return len(counting) >= most, causes({name: why for name, why in found.items() if why})
-
-
-def _await_once(known: Servers, refusing: Collection[str], timeout: float) -> bool:
-    """Whether something can be done once; servers that were just started tell each other what is done first."""
+def _await_once(refusing: Collection[str], timeout: float) -> tuple[bool, str]:
+    """Whether something can be done once, or why not; servers that were just started tell each other what is done first."""
     deadline = monotonic() + min(MOMENT, timeout)
-    while not (can := _for_once(known, refusing, timeout)[0]) and monotonic() < deadline:
+    while True:
+        can, why = can_do_once(refusing, timeout=timeout)
+        if can or monotonic() >= deadline:
+            return can, why
         time.sleep(BREATH)
-    return can
-
-
-def _why_not_once(known: Servers, refusing: Collection[str], timeout: float) -> str:
-    why = _for_once(known, refusing, timeout)[1]
-    return f"Nothing can be done once (locks.once): {why or 'too few servers answer'}."
 
 
 def _as_row(

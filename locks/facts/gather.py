@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import getpass
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -30,7 +30,7 @@ from locks.core.facts import (
     RequestPage,
 )
 from locks.core.statistics import NodeStatistics
-from locks.errors import InvalidOption, NodeNotRunning
+from locks.errors import InvalidOption, NodeNotRunning, causes
 from locks.facts.around import Around
 from locks.facts.graph import WaitReport, waits_of
 from locks.facts.look import Look
@@ -50,6 +50,7 @@ __all__ = [
     "all_nodes",
     "await_servers",
     "break_transaction",
+    "can_do_once",
     "deadlocks",
     "lock_servers",
     "look",
@@ -60,7 +61,6 @@ __all__ = [
     "requests",
     "statistics",
     "waits",
-    "why_not_once",
 ]
 
 PATIENCE = 5.0
@@ -167,19 +167,27 @@ def memories(*, timeout: float = PATIENCE) -> dict[str, MarkPage]:
     return {name: page for name, page in sorted(said.items()) if isinstance(page, MarkPage)}
 
 
-def why_not_once(*, timeout: float = PATIENCE) -> dict[str, str]:
-    """Why the answers of lock servers that answer would not count for work that is to be done once, by name; empty if they would."""
+def can_do_once(refusing: Container[str] = (), *, timeout: float = PATIENCE) -> tuple[bool, str]:
+    """Whether lock servers can say what is done once (`locks.once`), and why the answers of some would not count.
+
+    Args:
+        refusing: Servers that do not serve this program.
+        timeout: Seconds to wait for them at most.
+    """
     check_timeout(timeout)
     node = default_node()
     servers = all_servers(node)
     question = AskMark(AgentId(1, node.name, 0), PROBE, int(node.now() // 1000))
     said = ask_all(node, dict.fromkeys(servers.nodes, question), timeout).said
     with_it = servers.around(PROBE)
-    return {
+    found = {
         name: why_not(name, fact, with_it)
         for name, fact in sorted(said.items())
-        if isinstance(fact, MarkFact)
+        if isinstance(fact, MarkFact) and name not in refusing
     }
+    counting = sum(not why for why in found.values())
+    needed = servers._replace(require="majority").enough
+    return counting >= needed, causes({name: why for name, why in found.items() if why})
 
 
 def own_servers() -> Servers:

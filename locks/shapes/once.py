@@ -22,12 +22,12 @@ from locks.errors import (
     LocksError,
     MisuseError,
     NotMarked,
+    causes,
 )
 from locks.lock_ids import shown
 from locks.model import LockId, check_lock_id, show
 from locks.node.client.agent import Agent
 from locks.node.client.options import ClientOptions, check_names
-from locks.node.client.refusals import causes
 from locks.node.client.scope import all_servers
 from locks.node.observing.inquiries import ask_all
 from locks.primitives import ASK

@@ -7,12 +7,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from locks.errors import LocksError
+from locks.errors import LocksError, causes
 from locks.lock_ids import shown
 from locks.model import check_lock_id
 from locks.node import Node
-from locks.node.client.refusals import causes
-from locks.node.observing.inquiries import unreachable
 from locks.runtime.port import is_simulated
 from locks_leader.policy import Policy
 
@@ -34,7 +32,7 @@ def too_few(node: Node, policy: Policy) -> str:
     if policy.electorate is None:
         return f"{len(there)} nodes are connected; {needed}"
     away = sorted(policy.electorate - there)
-    why = causes({name: node.refusals.get(name) or unreachable(name, node) for name in away})
+    why = causes({name: node.why_away(name) for name in away})
     return (
         f"{len(there)} of {len(policy.electorate)} lock servers serve this program; {needed}. {why}"
     )

@@ -19,6 +19,8 @@ from locks.errors import (
     NotClient,
     NotHeld,
     TransactionEnded,
+    causes,
+    listed,
 )
 from locks.model import FEW_IDS, RIVALS, AgentId, Contender, LockId, LockInfo, show, show_all
 from locks.node.client.clients import name_of
@@ -30,12 +32,10 @@ from locks.runtime.monitor import Client, Down
 
 __all__ = [
     "blocks_event_loop",
-    "causes",
     "check_may_wait",
     "client_has_ended",
     "explained",
     "in_the_parent",
-    "listed",
     "no_inbox",
     "no_units",
     "not_client",
@@ -49,7 +49,6 @@ __all__ = [
 ]
 
 
-PLURAL = {"has": "have", "was": "were", "runs": "run"}
 ASKED_WITHIN = 1.0  # seconds to wait for another node's answer which client holds a lock
 
 
@@ -114,28 +113,6 @@ def explained(error: CannotServe, node: NodePort) -> CannotServe:
         lock_id=error.lock_id,
         nodes=error.nodes,
     )
-
-
-def causes(by_name: Mapping[str, str]) -> str:
-    """Why servers don't serve, as sentences; a cause that several have is there once."""
-    together: dict[str, list[str]] = {}
-    for name, why in by_name.items():
-        rest = why.removeprefix(f"{name} ")
-        together.setdefault(why.replace(name, "{}") if rest == why else rest, []).append(name)
-    return ". ".join(_cause(names, by_name[names[0]]) for names in together.values())
-
-
-def _cause(names: Sequence[str], why: str) -> str:
-    """A cause that these servers have; it may begin with the name of the first one."""
-    verb, _, rest = why.removeprefix(f"{names[0]} ").partition(" ")
-    if names[1:] and why.startswith(names[0]) and verb in PLURAL:
-        return f"{listed(names)} {PLURAL[verb]} {rest}"
-    return why if why.startswith(names[0]) and not names[1:] else f"{listed(names)}: {why}"
-
-
-def listed(names: Sequence[str]) -> str:
-    """Names in a sentence."""
-    return " and ".join([", ".join(names[:-1]), names[-1]] if names[1:] else names)
 
 
 def reasons(nodes: Iterable[str], refusals: Mapping[str, str]) -> str:
