@@ -326,7 +326,7 @@ class Node(metaclass=Shown):
         return microseconds << SERIAL_BITS | next(self._serial) & ((1 << SERIAL_BITS) - 1)
 
     def stop(self) -> None:
-        """Stop the node: transactions end, those who wait are told, everything is released."""
+        """Stop the node: transactions end, waits end with an error, everything is released. The rule is in `locks.stop`."""
         if self.running:
             self.running = False
             self.turn.run_surely(self._leave)

@@ -146,6 +146,7 @@ def start(
         MisuseError: A node is running with another name, other servers, another requirement or number of copies, or a
             cookie is given.
         InvalidOption: An option is wrong.
+        NodeNotRunning: Another thread has stopped the node meanwhile.
         OperatingError: `epmd` is set and the port mapper does not answer, or the servers of an engine were not found
             within five seconds.
     """
@@ -163,7 +164,7 @@ def start(
     if _parents_plan is not None and all(each is None for each in given.values()):
         return _start_as_parent()
     with _starting:
-        node = _default if _runs_already(given) else None
+        node = _running(given)
         elsewhere = {} if node is not None else arguments(read_settings())
     if node is None:
         if servers is None and _preset is not None:
@@ -176,8 +177,7 @@ def start(
         if plan.has_servers_elsewhere:
             check_may_wait()
         with _starting:
-            node = _default if _runs_already(given) else _begin(plan)
-    assert node is not None
+            node = _running(given) or _begin(plan)
     return _ready(node)
 
 
@@ -208,31 +208,31 @@ def preset(
         _preset = say
 
 
-def _runs_already(given: Mapping[str, Any]) -> bool:
-    """Whether the program's node is running; call it with the lock.
+def _running(given: Mapping[str, Any]) -> Node | None:
+    """The program's node, if it is running; call it with the lock.
 
     Raises:
         MisuseError: It is running with other options than `start` was given.
     """
-    name = given["name"]
-    if _default is not None and _default.running:
-        _check_is_here(_default)
+    name, node = given["name"], _default  # which another thread may stop meanwhile
+    if node is not None and node.running:
+        _check_is_here(node)
         if (
-            name not in (None, _default.name)
+            name not in (None, node.name)
             or given["cookie"] is not None
-            or _are_others(_default, given["servers"])
-            or _requires_other(_default, given["require"])
-            or _has_other_copies(_default, given["copies"])
+            or _are_others(node, given["servers"])
+            or _requires_other(node, given["require"])
+            or _has_other_copies(node, given["copies"])
         ):
             raise MisuseError(
-                f"node {_default.name} is already running; stop it with locks.stop() before you "
+                f"node {node.name} is already running; stop it with locks.stop() before you "
                 f"start {name or 'another one'}",
-                node=_default.name,
+                node=node.name,
             )
-        return True
-    if _default is not None:
-        _default.stop()  # its lock server crashed
-    return False
+        return node
+    if node is not None:
+        node.stop()  # its lock server crashed
+    return None
 
 
 class _Plan(NamedTuple):
@@ -358,9 +358,13 @@ def _ready(node: Node) -> Node:
     if node is not _newborn:
         return node
     servers = node.servers
-    if node.cluster is not None and servers is not None and node.name not in servers.nodes:
-        found = node.cluster.distribution.options.locator is not None
-        node.cluster.arrivals.await_servers(servers, CONNECTED_WITHIN, found=found)
+    try:
+        if node.cluster is not None and servers is not None and node.name not in servers.nodes:
+            found = node.cluster.distribution.options.locator is not None
+            node.cluster.arrivals.await_servers(servers, CONNECTED_WITHIN, found=found)
+    finally:
+        if _newborn is node and not node.running:
+            _newborn = None
     if _newborn is node:
         _newborn = None
     return node
@@ -411,14 +415,43 @@ def _check_is_here(node: Node) -> None:
 
 
 def stop() -> None:
-    """Stop this program's node, if it is running: transactions end, and all locks are released."""
-    global _default
-    if _default is not None:
-        _check_is_here(_default)
-    node, _default = _default, None
+    """Stop this program's node, if it is running: transactions end, and all locks are released.
+
+    It may be called beside everything, from any thread. From its beginning on, the node refuses new calls with `NodeNotRunning`. A call that is
+    under way is done, or ends with an error that says why: `TransactionEnded` or `LockLost` in a transaction or with a lock, `NodeNotRunning` or
+    another `OperatingError` elsewhere. No call waits for a node that has ended, whatever limit it has: neither for locks and nodes, nor for
+    servers in `start`, nor for a leader. Watches and monitors end without notice, except those of `locks.aio.watch`.
+
+    The parts end in this order: transactions and connections, in one turn, so that nothing that is released is granted on the way; actors that
+    depend on the node, such as candidates and workers; the lock server; process groups and agreements; the background work. When `stop` returns,
+    nothing of the node is left: no thread, timer, file or greenlet. It waits at most five seconds for functions of the program that the node
+    has called.
+
+    A call that finds no node running begins a new one, as the first use does; this may be while the old one ends. A lock object that was
+    acquired on the old node is not held on the new one.
+    """
+    node = _default
     if node is not None:
+        _check_is_here(node)
+        _leave(node)
         hand_down(None)
         node.stop()
+        _leave(node)
+
+
+def _leave(node: Node) -> None:
+    """Let the next call begin a new node.
+
+    While another thread is in `start`, this does nothing: that thread finds out itself whether the node is running. The caller may be a signal
+    handler in the middle of `start`, so it does not wait.
+    """
+    global _default
+    if _starting.acquire(blocking=False):
+        try:
+            if _default is node:
+                _default = None
+        finally:
+            _starting.release()
 
 
 def is_at_hand() -> bool:
