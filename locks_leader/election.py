@@ -55,19 +55,25 @@ class Leadership:
     should refuse a term smaller than one it has seen.
 
     Attributes:
-        term: The leader's term, a number that stays the same as long as it leads. Leaders of islands (no servers, no `nodes`) that meet
-            later are not ordered by their terms.
         lost: Opens when the leadership is lost, or is to be given back because the election was
             stopped: `lost.is_open`, `lost.wait(timeout)`.
     """
 
     def __init__(self, state: ElectionState) -> None:
         self.lost = Event()
-        self.term = state.term
+        self._term = state.term
         self._state = state
 
     def __repr__(self) -> str:
         return f"<Leadership of term {self.term}{', lost' if self.lost.is_open else ''}>"
+
+    @property
+    def term(self) -> int:
+        """The leader's term, which stays the same as long as it leads.
+
+        Leaders of islands (no servers, no `nodes`) that meet later are not ordered by their terms.
+        """
+        return self._term
 
     def ensure_leading(self) -> None:
         """Make sure, as far as this node knows, that nobody else leads.
