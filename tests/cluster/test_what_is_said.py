@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +16,8 @@ import pytest
 import locks
 from locks.cli.printing import IN_OPTIONS, in_options
 from locks.core.agent.requests import cannot_serve
+from locks.otp.distribution import Distribution
+from locks.program.folder import Folder
 from tests.cluster.conftest import Certify
 from tests.cluster.harness import COOKIE, World
 from tests.cluster.servers import NAMES, Servers, process
@@ -410,6 +413,29 @@ try:
 except locks.LocksError as error:
     print(type(error).__name__, error)
 """
+
+
+def test_how_many_servers_are_needed(processes: Servers) -> None:
+    """One is, two are."""
+    done = command(processes, "status", "--servers", processes.addresses[0])
+    assert "; 1 is needed: locks can NOT be taken." in done.out
+    assert "; 2 are needed: locks can be taken." in command(processes, "status").out
+
+
+def test_where_a_program_of_this_machine_is() -> None:
+    """It has no port."""
+    link = SimpleNamespace(address=("process 9710 of this machine", 0))
+    distribution: Any = SimpleNamespace(links={A: link})
+    assert Distribution.address_of(distribution, A) == "process 9710 of this machine"
+
+
+def test_a_path_that_is_too_long_for_a_socket(tmp_path: Path) -> None:
+    """It is said how long it may be."""
+    folder = Folder(tmp_path / ("x" * 120))
+    with pytest.raises(
+        locks.errors.OperatingError, match=r"bytes with the socket's name, more than 10\d\. Set "
+    ):
+        folder.make()
 
 
 def test_a_semaphore_that_the_caller_has(tmp_path: Path) -> None:
