@@ -224,8 +224,10 @@ class Server(InlineActor):
         target = listener(watcher)
         self.turn.run(self.handle, Unwatch(target, lock_id))
         self.node.executor.run_soon(self._forget_view, lock_id)
-        if not self.machine.watched(target) and target in self._monitors:
-            self._monitors.pop(target).cancel()
+        if not self.turn.ask(self.machine.watched, target):
+            monitor = self._monitors.pop(target, None)  # another thread may be faster
+            if monitor is not None:
+                monitor.cancel()
 
     def tell_watcher(self, watcher: Listener, news: View | ViewChange) -> None:
         """Tell a watcher of this node a view; by the executor, in the order of the news."""

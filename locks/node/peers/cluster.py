@@ -699,3 +699,4 @@ class Cluster:
         """Leave the cluster: all connections are closed. In the turn."""
         self.tunnels.stop()
         self.distribution.stop(reason)
+        self.arrivals.close()
