@@ -84,7 +84,23 @@ FLAGS = ("link", "abort_on_deadlock", "await_nodes", "monitor_nodes")
 
 
 class AgentOptions(TypedDict, total=False):
-    """The options of an agent; see `spawn_agent`."""
+    """The options of an agent.
+
+    Attributes:
+        client: The actor (its reference), greenlet, thread or `locks.Owner` that the transaction belongs to; by
+            default the owner that the caller acts for, or else the caller. Only the client may use the transaction
+            (any thread may use an owner's), and it ends when the client ends.
+        link: Stop the client when the transaction ends abnormally.
+        abort_on_deadlock: If a deadlock can only be resolved by giving up a lock that the client
+            holds, abort the transaction instead of surrendering that lock.
+        await_nodes: Wait for required nodes that are down, instead of failing.
+        monitor_nodes: Notify the client of nodes whose lock servers go up and down, during the
+            transaction.
+        notify: Notify the client of lock infos and changes of status: `True` sends
+            `Notification` messages to a client that is an actor; a callable is called with them.
+        label: The client's name as shown to others, such as "nightly import"; by default the name of its
+            thread, greenlet or actor.
+    """
 
     client: Client | None
     link: bool
@@ -107,7 +123,7 @@ def begin_transaction(
         objects: The locks to take, each `(lock_id, mode)`, `(lock_id, mode, nodes)` or
             `(lock_id, mode, nodes, require)`. The call waits until all are locked.
         timeout: Seconds to wait at most; `None` waits for ever.
-        **options: As for `spawn_agent`.
+        **options: See `AgentOptions`.
 
     Returns:
         The agent, and the result of the wait.
@@ -143,32 +159,11 @@ def begin_transaction(
         raise
 
 
-def spawn_agent(
-    *,
-    client: Client | None = None,
-    link: bool = False,
-    abort_on_deadlock: bool = False,
-    await_nodes: bool = False,
-    monitor_nodes: bool = False,
-    notify: NotifyTarget = False,
-    label: str | None = None,
-) -> Agent:
+def spawn_agent(**options: Unpack[AgentOptions]) -> Agent:
     """Begin a transaction without requesting locks.
 
     Args:
-        client: The actor (its reference), greenlet, thread or `locks.Owner` that the transaction belongs to; by
-            default the owner that the caller acts for, or else the caller. Only the client may use the transaction
-            (any thread may use an owner's), and it ends when the client ends.
-        link: Stop the client when the transaction ends abnormally.
-        abort_on_deadlock: If a deadlock can only be resolved by giving up a lock that the client
-            holds, abort the transaction instead of surrendering that lock.
-        await_nodes: Wait for required nodes that are down, instead of failing.
-        monitor_nodes: Notify the client of nodes whose lock servers go up and down, during the
-            transaction.
-        notify: Notify the client of lock infos and changes of status: `True` sends
-            `Notification` messages to a client that is an actor; a callable is called with them.
-        label: The client's name as shown to others, such as "nightly import"; by default the name of its
-            thread, greenlet or actor.
+        **options: See `AgentOptions`.
 
     Returns:
         The agent.
@@ -178,18 +173,10 @@ def spawn_agent(
     """
     # Written here and in `begin_transaction`, not in a function that both call: an exception may interrupt the last
     # instruction of each function, and only the outermost function can't handle that.
+    check_names("spawn_agent", options, AgentOptions)
     kept: list[Agent] = []
     try:
-        return _spawn_agent(
-            kept.append,
-            client=client,
-            link=link,
-            abort_on_deadlock=abort_on_deadlock,
-            await_nodes=await_nodes,
-            monitor_nodes=monitor_nodes,
-            notify=notify,
-            label=label,
-        )
+        return _spawn_agent(kept.append, **options)
     except BaseException:
         for agent in kept:
             agent.let_go()
@@ -351,7 +338,8 @@ def surrender_nowait(
 def fencing_token(agent: Agent, lock_id: Sequence[Any], *, timeout: float | None = None) -> int:
     """The fencing token of a lock: larger than the token of each earlier holder of the same id.
 
-    That holds unless a server was restarted after its clock was set back.
+    That holds unless a server was restarted after its clock was set back: it begins its tokens at its clock. One of several servers
+    learns from the others what it had confirmed, so that matters only if a majority of them is restarted at the same time.
 
     Pass it along with what you do under the lock; the resource refuses a token smaller than one that it
     has seen. For a lock on several nodes, with `"all"` or `"majority"`, enough of them must confirm that

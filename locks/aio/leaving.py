@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Coroutine
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 from locks.aio.tasks import at_once, call
@@ -20,19 +20,9 @@ from locks.runtime.native import get_ident
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["AsyncBlock", "BlockingBlock"]
+__all__ = ["AsyncBlock"]
 
 _looked_up: dict[int, Hold] = {}  # by native thread
-
-
-class BlockingBlock(Protocol):
-    """The same kind of block for `with` statements."""
-
-    def _enter(self, hold: Hold) -> None:
-        """Acquire it for a block; it may wait."""
-
-    def _leave(self, held: Any, error: BaseException | None) -> None:
-        """End the block, without waiting."""
 
 
 def _leave(
@@ -84,7 +74,7 @@ class AsyncBlock:
 
     @property
     def _block(self) -> Any:
-        """The same kind of block for `with` statements; a `BlockingBlock`."""
+        """The same kind of block for `with` statements, whose `_leave` does not wait."""
         raise NotImplementedError
 
     def __aenter__(self) -> Coroutine[Any, Any, Self]:

@@ -66,13 +66,13 @@ class FollowedView:
         gone, requests = list(gone), list(requests)
         ordered = self._in_order and len(gone) + len(requests) <= FEW
         self._in_order = False
-        known = self._known
+        requests_by_number = self._known
         if ordered:
             for number in gone:
                 self._take_out(number)
             for request in requests:
                 self._take_out(request.number)
-                known[request.number] = request
+                requests_by_number[request.number] = request
                 key = _key(request)
                 at = bisect_left(self._keys, key)
                 self._keys.insert(at, key)
@@ -80,8 +80,8 @@ class FollowedView:
             self._in_order = True
         else:
             for number in gone:
-                known.pop(number, None)
-            known.update([(request.number, request) for request in requests])
+                requests_by_number.pop(number, None)
+            requests_by_number.update([(request.number, request) for request in requests])
 
     def view(self, version: int) -> View:
         """The present view.

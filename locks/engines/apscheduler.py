@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta, timezone
 from queue import SimpleQueue
 from typing import Any
@@ -20,11 +21,13 @@ from apscheduler.events import (
     EVENT_JOB_SUBMITTED,
     EVENT_SCHEDULER_SHUTDOWN,
 )
+from apscheduler.jobstores.base import JobLookupError
 from apscheduler.schedulers import SchedulerNotRunningError
 from apscheduler.schedulers.base import BaseScheduler
 
 import locks
 from locks.engines.leading import Leading, from_mark, to_mark
+from locks.program.default import check_shared
 
 __all__ = ["OneClock"]
 
@@ -59,7 +62,12 @@ class OneClock:
         )
 
     def start(self) -> None:
-        """Start the scheduler and compete for the lead; call it in each worker, after a fork."""
+        """Start the scheduler and compete for the lead; call it in each worker, after a fork.
+
+        Raises:
+            MisuseError: The program has no lock servers, so each one would run the jobs.
+        """
+        check_shared("each process would run the jobs", among_peers=True)
         self.scheduler.add_listener(self._has_run, EVENT_JOB_SUBMITTED | EVENT_JOB_MAX_INSTANCES)
         self.scheduler.add_listener(self._has_ended, EVENT_SCHEDULER_SHUTDOWN)
         self.scheduler.start(paused=True)
@@ -116,10 +124,11 @@ class OneClock:
                 # In the zone of the times that the trigger makes: a calendar's trigger takes the local date of the last run.
                 last = from_mark(marked).astimezone(job.next_run_time.tzinfo)
                 following = job.trigger.get_next_fire_time(last, now)
-                if following is None:
-                    job.remove()
-                else:
-                    job.modify(next_run_time=following)
+                with suppress(JobLookupError):  # it was removed, or the scheduler was shut down
+                    if following is None:
+                        job.remove()
+                    else:
+                        job.modify(next_run_time=following)
         recent = to_mark(now - timedelta(seconds=REMEMBERED))
         known = {job.id for job in self.scheduler.get_jobs()}
         marks = dict(self._leading.marks).items()  # new marks may arrive meanwhile

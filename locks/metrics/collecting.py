@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from locks.core.statistics import BOUNDS, MOST_ELECTIONS, Durations, TimesStatistics
 from locks.errors import MisuseError
 from locks.metrics.names import METRICS
+from locks.node.marks import memory_of
 from locks.node.node import Node
 from locks.node.observing.elections import is_contest
 from locks.node.observing.times import MOST_NAMES, OTHERS, first_name
@@ -34,8 +35,10 @@ __all__ = [
     "collector",
     "look",
     "node_at_hand",
+    "refusing",
     "require_client",
     "servers_of",
+    "why_not_once",
 ]
 
 Labels = dict[str, str]
@@ -76,13 +79,15 @@ def look(node: Node, by_first: bool) -> Present:
     elections: dict[str, str] = {}
     now = asked = got = times.clock()
     asked_at, got_at = times.asked, times.got
-    for owner in node.server.machine.table.requesters.values():
-        for slot, entries in owner.entries.items():
+    for requester in node.server.machine.table.requesters.values():
+        for slot, entries in requester.entries.items():
             if is_contest(slot.lock_id):
                 election = show(slot.lock_id[1:])[:LONGEST_TEXT]
                 if election in elections or len(elections) < MOST_ELECTIONS:
                     holds = any(entry.granted for entry in entries)
-                    elections[election] = owner.id.node if holds else elections.get(election, "")
+                    elections[election] = (
+                        requester.id.node if holds else elections.get(election, "")
+                    )
                 continue
             if is_held_up_id(slot.lock_id):
                 continue
@@ -197,6 +202,9 @@ def _others(node: Node) -> Iterator[tuple[str, Labels, float]]:
     yield "locks_servers", {}, known
     yield "locks_servers_connected", {}, connected_now
     yield "locks_servers_needed", {}, needed
+    yield "locks_servers_refusing", {}, len(refusing(node))
+    if node.name in servers:
+        yield "locks_memory_ready", {}, not why_not_once(node)
     expires = None if node.cluster is None else node.cluster.distribution.keys.expires
     if expires is not None:
         yield "locks_certificate_expires_seconds", {}, expires
@@ -206,6 +214,19 @@ def servers_of(node: Node) -> tuple[int, int, int]:
     """How many servers the program has, how many of them can be asked now, and how many must be so that every lock can be taken."""
     servers = _servers(node)
     return len(servers.nodes), len(node.alive.intersection(servers.nodes)), servers.enough
+
+
+def refusing(node: Node) -> dict[str, str]:
+    """The servers that run and do not serve the program, each with the reason."""
+    names = [each for each in _servers(node).nodes if each not in node.alive]
+    return {name: node.refusals[name] for name in names if name in node.refusals}
+
+
+def why_not_once(node: Node) -> str:
+    """Why a lock server can't say what is done once; empty if it can, or is none. In the turn."""
+    if node.cluster is None or node.name not in _servers(node).nodes:
+        return ""
+    return memory_of(node).why_not
 
 
 def _servers(node: Node) -> Servers:

@@ -52,17 +52,17 @@ class Guard:
     __slots__ = (
         "ending",
         "number",
-        "owner",
         "places",
         "request",
         "skipped",
         "standing",
+        "table",
         "txn",
         "waits_at",
     )
 
-    def __init__(self, owner: object, number: int, txn: Txn, request: Request) -> None:
-        self.owner: object | None = owner  # the table; None when the request was dequeued
+    def __init__(self, table: object, number: int, txn: Txn, request: Request) -> None:
+        self.table: object | None = table  # None when the request was dequeued
         self.number = number
         self.txn = txn
         self.request = request
@@ -75,7 +75,7 @@ class Guard:
         self.ending: Ending | None = None
 
     def __repr__(self) -> str:
-        if self.owner is None:
+        if self.table is None:
             state = "dequeued"
         elif self.waits_at is not None:
             state = f"waits at {self.waits_at.key!r}"

@@ -251,7 +251,7 @@ class LockStates:
         self.check_guard(guard)
         if guard.places or guard.waits_at is not None:
             self._lines.take_out(guard)
-        guard.owner = None
+        guard.table = None
         del self._guards[guard.number]
         txn_state = self._waits.active.get(guard.txn.id)
         if txn_state is not None:
@@ -311,8 +311,8 @@ class LockStates:
             raise UnknownGuard(
                 f"{guard!r} is not a guard; scan_and_enqueue returns one", guard=repr(guard)
             )
-        if guard.owner is not self:
-            what = "was dequeued" if guard.owner is None else "is of another lock table"
+        if guard.table is not self:
+            what = "was dequeued" if guard.table is None else "is of another lock table"
             raise UnknownGuard(f"{guard!r} {what}; scan again without it", guard=guard)
 
     def waits_for(self, guard: Guard) -> tuple[Txn, Key] | None:

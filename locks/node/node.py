@@ -326,7 +326,7 @@ class Node(metaclass=Shown):
         return microseconds << SERIAL_BITS | next(self._serial) & ((1 << SERIAL_BITS) - 1)
 
     def stop(self) -> None:
-        """Stop the node: transactions end, those who wait are told, everything is released."""
+        """Stop the node: transactions end, waits end with an error, everything is released. The rule is in `locks.stop`."""
         if self.running:
             self.running = False
             self.turn.run_surely(self._leave)
@@ -596,6 +596,12 @@ class Node(metaclass=Shown):
         """The agents of the transactions that this node runs, the oldest first."""
         self.thin.prepare()
         return sorted(self.agents_by_id.values(), key=operator.attrgetter("id"))
+
+    def why_away(self, name: str) -> str:
+        """Why the lock server of another node can't be asked."""
+        from locks.node.observing.inquiries import unreachable  # few programs need it
+
+        return self.refusals.get(name) or unreachable(name, self)
 
     def view(
         self,

@@ -315,5 +315,8 @@ class NodePort(Protocol):
     def log(self, text: str, *args: Any) -> None:
         """Log an error, outside of the turn."""
 
+    def check_running(self) -> None:
+        """Raise `NodeNotRunning` when the node was stopped."""
+
     def stop(self) -> None:
         """Stop the node."""

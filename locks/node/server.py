@@ -145,8 +145,8 @@ class Server(InlineActor):
 
     def _surrendered(self, report: Deadlock, effects: Sequence[ServerEffect]) -> None:
         """Record a deadlock if a surrender has broken it."""
-        told = [each.message for each in effects if isinstance(each, ToAgent)]
-        if any(isinstance(each, Surrendered) and each.done for each in told):
+        messages = [each.message for each in effects if isinstance(each, ToAgent)]
+        if any(isinstance(each, Surrendered) and each.done for each in messages):
             self.broken.append(report)
 
     def put_down(self) -> None:
@@ -204,9 +204,9 @@ class Server(InlineActor):
 
     def add_watcher(self, lock_id: LockId, watcher: Watcher) -> None:
         """Tell a watcher the views of an id: the present one, and each later one."""
-        told = listener(watcher)
-        self.turn.run(self.handle, Watch(told, lock_id))
-        self.watch_over(told)  # a watcher that is dead already is taken out at once
+        target = listener(watcher)
+        self.turn.run(self.handle, Watch(target, lock_id))
+        self.watch_over(target)  # a watcher that is dead already is taken out at once
 
     def watch_over(self, watcher: Listener) -> None:
         """End the watches of an actor when it ends."""
@@ -221,11 +221,13 @@ class Server(InlineActor):
 
     def remove_watcher(self, lock_id: LockId, watcher: Watcher) -> None:
         """Stop telling a watcher of an id."""
-        told = listener(watcher)
-        self.turn.run(self.handle, Unwatch(told, lock_id))
+        target = listener(watcher)
+        self.turn.run(self.handle, Unwatch(target, lock_id))
         self.node.executor.run_soon(self._forget_view, lock_id)
-        if not self.machine.watched(told) and told in self._monitors:
-            self._monitors.pop(told).cancel()
+        if not self.turn.ask(self.machine.watched, target):
+            monitor = self._monitors.pop(target, None)  # another thread may be faster
+            if monitor is not None:
+                monitor.cancel()
 
     def tell_watcher(self, watcher: Listener, news: View | ViewChange) -> None:
         """Tell a watcher of this node a view; by the executor, in the order of the news."""
@@ -245,9 +247,9 @@ class Server(InlineActor):
 
     def watchers(self, lock_id: LockId) -> list[Any]:
         """The watchers of exactly this lock id."""
-        found = self.turn.ask(self.machine.watchers, lock_id)
-        here = [each.target for each in found if isinstance(each, Listener)]
-        others = [each for each in found if not isinstance(each, Listener)]
+        watchers = self.turn.ask(self.machine.watchers, lock_id)
+        here = [each.target for each in watchers if isinstance(each, Listener)]
+        others = [each for each in watchers if not isinstance(each, Listener)]
         return here + others + self.node.watchers_elsewhere(lock_id)
 
     def _watcher_down(self, watcher: Listener, _: Down) -> None:

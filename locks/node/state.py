@@ -128,10 +128,10 @@ class State:
 
     def _load(self) -> None:
         query = self._connection.execute
-        found = tuple(
+        header = tuple(
             query(f"pragma {each}").fetchone()[0] for each in ("application_id", "user_version")
         )
-        if found != (APPLICATION, VERSION):
+        if header != (APPLICATION, VERSION):
             raise ValueError("it is no state file of this version of locks")
         (checked,) = query("pragma integrity_check(1)").fetchone()
         if checked != "ok":

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from locks.errors import InvalidOption, MisuseError
 from locks.lock_ids import shown
-from locks.model import NODE_NAME, Require, check_node_name, is_seconds
+from locks.model import NODE_NAME, Require, check_node_name, check_own_name, is_seconds
 from locks.node.client.leaks import warn_of_leak
 from locks.node.client.refusals import check_may_wait
 from locks.node.client.scope import Here, take_servers
@@ -21,7 +21,7 @@ from locks.node.node import Node, Trace
 from locks.node.observing.long_waits import LONG
 from locks.node.ports import Servers
 from locks.program.handed_down import hand_down, handed_down
-from locks.program.settings import arguments, read_settings
+from locks.program.settings import Setting, arguments, read_settings
 from locks.program.several import one_of_several
 from locks.runtime.executor import check_interpreter_lasts
 from locks.runtime.first_use import Unloaded, loaded
@@ -36,6 +36,7 @@ else:
     meeting = Unloaded("locks.program.meeting")
 
 __all__ = [
+    "check_settings",
     "check_shared",
     "default_node",
     "is_at_hand",
@@ -55,6 +56,22 @@ ONE_OF_SEVERAL = (
     'share, set LOCKS_SERVERS=local or call locks.start(servers="local"), or name servers=[...] on several machines; if each '
     "process is to have locks of its own, set LOCKS_SERVERS=here or call locks.start(servers=locks.HERE)"
 )
+OPTIONS = (
+    *(
+        "name",
+        "cookie",
+        "listen",
+        "servers",
+        "require",
+        "copies",
+        "peers",
+        "tls",
+        "epmd",
+        "net_ticktime",
+        "mesh",
+    ),
+    *("allow_plaintext", "log_waits_longer_than", "state", "limits"),
+)
 UNTOLD = (
     "node %s was started in process %s, and process %s was forked from it without Python's knowledge: it has the node's memory "
     "but not its threads. Use locks only after the fork; with --lazy-apps, uWSGI loads the program after the fork"
@@ -64,6 +81,7 @@ _default: Node | None = None
 _started_in = 0  # the process that started a node
 _newborn: Node | None = None  # a node that is still waiting for its servers
 _plan: _Plan | None = None  # of the node that was started last
+_begun: Node | None = None  # that node
 _preset: Callable[[], Mapping[str, Any]] | None = None
 _parents_plan: _Plan | None = None  # of the parent's node
 _may_inherit = True  # whether the settings of the parent's node were not looked up yet
@@ -146,37 +164,25 @@ def start(
         MisuseError: A node is running with another name, other servers, another requirement or number of copies, or a
             cookie is given.
         InvalidOption: An option is wrong.
+        NodeNotRunning: Another thread has stopped the node meanwhile.
         OperatingError: `epmd` is set and the port mapper does not answer, or the servers of an engine were not found
             within five seconds.
     """
+    given = dict(locals())
+    del given["trace"], given["register_agents"]
+    if cookie is not None:
+        given["cookie"] = meeting.Cookie(cookie)  # no traceback shows it
     check_interpreter_lasts()
     _inherit()
     if isinstance(servers, str):
-        servers = meeting.servers_by_word(servers)
+        given["servers"] = meeting.servers_by_word(servers)
     elif isinstance(servers, Iterable) and not isinstance(servers, bytes):
-        servers = tuple(servers)
-    given: dict[str, Any] = {
-        "name": name,
-        "cookie": None if cookie is None else meeting.Cookie(cookie),  # no traceback shows it
-        "listen": listen,
-        "servers": servers,
-        "require": require,
-        "copies": copies,
-        "peers": peers,
-        "tls": tls,
-        "epmd": epmd,
-        "net_ticktime": net_ticktime,
-        "mesh": mesh,
-        "allow_plaintext": allow_plaintext,
-        "log_waits_longer_than": log_waits_longer_than,
-        "state": state,
-        "limits": limits,
-    }
+        given["servers"] = tuple(servers)
     cookie = None  # keeps it out of tracebacks that show variables
     if _parents_plan is not None and all(each is None for each in given.values()):
         return _start_as_parent()
     with _starting:
-        node = _default if _runs_already(given) else None
+        node = _running(given)
         elsewhere = {} if node is not None else arguments(read_settings())
     if node is None:
         if servers is None and _preset is not None:
@@ -189,8 +195,7 @@ def start(
         if plan.has_servers_elsewhere:
             check_may_wait()
         with _starting:
-            node = _default if _runs_already(given) else _begin(plan)
-    assert node is not None
+            node = _running(given) or _begin(plan)
     return _ready(node)
 
 
@@ -221,31 +226,34 @@ def preset(
         _preset = say
 
 
-def _runs_already(given: Mapping[str, Any]) -> bool:
-    """Whether the program's node is running; call it with the lock.
+def _running(given: Mapping[str, Any]) -> Node | None:
+    """The program's node, if it is running; call it with the lock.
 
     Raises:
         MisuseError: It is running with other options than `start` was given.
     """
-    name = given["name"]
-    if _default is not None and _default.running:
-        _check_is_here(_default)
+    global _plan
+    name, node = given["name"], _default  # which another thread may stop meanwhile
+    if node is not None and node.running:
+        _check_is_here(node)
         if (
-            name not in (None, _default.name)
+            name not in (None, node.name)
             or given["cookie"] is not None
-            or _are_others(_default, given["servers"])
-            or _requires_other(_default, given["require"])
-            or _has_other_copies(_default, given["copies"])
+            or _are_others(node, given["servers"])
+            or _requires_other(node, given["require"])
+            or _has_other_copies(node, given["copies"])
         ):
             raise MisuseError(
-                f"node {_default.name} is already running; stop it with locks.stop() before you "
+                f"node {node.name} is already running; stop it with locks.stop() before you "
                 f"start {name or 'another one'}",
-                node=_default.name,
+                node=node.name,
             )
-        return True
-    if _default is not None:
-        _default.stop()  # its lock server crashed
-    return False
+        if isinstance(given["servers"], Here) and node is _begun and _plan is not None:
+            _plan = _plan._replace(here=True)  # now it is on purpose
+        return node
+    if node is not None:
+        node.stop()  # its lock server crashed
+    return None
 
 
 class _Plan(NamedTuple):
@@ -308,6 +316,8 @@ def _plan_of(
             value=shown(long),
         )
     checked = None if name is None else check_node_name(name)
+    if checked is not None:
+        check_own_name(checked)
     here = isinstance(servers, Here)
     if isinstance(servers, tuple) and not servers:
         raise InvalidOption(
@@ -322,13 +332,27 @@ def _plan_of(
     return _Plan(checked, name is None, made, here, trace, register_agents, long)
 
 
+def check_settings(settings: Mapping[str, Setting]) -> None:
+    """Refuse settings that `start` would refuse, without looking for servers, or starting anything.
+
+    Raises:
+        InvalidOption: They are wrong.
+    """
+    found = arguments(settings)
+    options: dict[str, Any] = dict.fromkeys(OPTIONS) | found
+    if isinstance(options["servers"], meeting.Locator):
+        options["servers"] = None  # it would be looked for
+        options["require"] = options["copies"] = None
+    _plan_of(None, False, **options)
+
+
 def _begin(plan: _Plan) -> Node:
     """Create the node.
 
     Raises:
         MisuseError: This process is one of several, would have locks of its own, and nothing says that this is intended.
     """
-    global _default, _newborn, _plan, _parents_plan, _started_in
+    global _default, _newborn, _begun, _plan, _parents_plan, _started_in
     patcher = loaded("eventlet.patcher")
     if patcher is not None and patcher.is_monkey_patched("thread"):
         raise MisuseError(GREEN_THREADS, node=plan.name)
@@ -342,7 +366,7 @@ def _begin(plan: _Plan) -> Node:
         plan.register_agents,
         plan.log_waits_longer_than,
     )
-    _default = node
+    _default = _begun = node
     if plan.here:
         take_servers(node, Servers.alone(plan.name))
     _plan, _parents_plan = plan, None
@@ -371,9 +395,13 @@ def _ready(node: Node) -> Node:
     if node is not _newborn:
         return node
     servers = node.servers
-    if node.cluster is not None and servers is not None and node.name not in servers.nodes:
-        found = node.cluster.distribution.options.locator is not None
-        node.cluster.arrivals.await_servers(servers, CONNECTED_WITHIN, found=found)
+    try:
+        if node.cluster is not None and servers is not None and node.name not in servers.nodes:
+            found = node.cluster.distribution.options.locator is not None
+            node.cluster.arrivals.await_servers(servers, CONNECTED_WITHIN, found=found)
+    finally:
+        if _newborn is node and not node.running:
+            _newborn = None
     if _newborn is node:
         _newborn = None
     return node
@@ -424,14 +452,43 @@ def _check_is_here(node: Node) -> None:
 
 
 def stop() -> None:
-    """Stop this program's node, if it is running: transactions end, and all locks are released."""
-    global _default
-    if _default is not None:
-        _check_is_here(_default)
-    node, _default = _default, None
+    """Stop this program's node, if it is running: transactions end, and all locks are released.
+
+    It may be called beside everything, from any thread. From its beginning on, the node refuses new calls with `NodeNotRunning`. A call that is
+    under way is done, or ends with an error that says why: `TransactionEnded` or `LockLost` in a transaction or with a lock, `NodeNotRunning` or
+    another `OperatingError` elsewhere. No call waits for a node that has ended, whatever limit it has: neither for locks and nodes, nor for
+    servers in `start`, nor for a leader. Watches and monitors end without notice, except those of `locks.aio.watch`.
+
+    The parts end in this order: transactions and connections, in one turn, so that nothing that is released is granted on the way; actors that
+    depend on the node, such as candidates and workers; the lock server; process groups and agreements; the background work. When `stop` returns,
+    nothing of the node is left: no thread, timer, file or greenlet. It waits at most five seconds for functions of the program that the node
+    has called.
+
+    A call that finds no node running begins a new one, as the first use does; this may be while the old one ends. A lock object that was
+    acquired on the old node is not held on the new one.
+    """
+    node = _default
     if node is not None:
+        _check_is_here(node)
+        _leave(node)
         hand_down(None)
         node.stop()
+        _leave(node)
+
+
+def _leave(node: Node) -> None:
+    """Let the next call begin a new node.
+
+    While another thread is in `start`, this does nothing: that thread finds out itself whether the node is running. The caller may be a signal
+    handler in the middle of `start`, so it does not wait.
+    """
+    global _default
+    if _starting.acquire(blocking=False):
+        try:
+            if _default is node:
+                _default = None
+        finally:
+            _starting.release()
 
 
 def is_at_hand() -> bool:
@@ -457,24 +514,41 @@ def default_node() -> Node:
     return start() if _parents_plan is None else _start_as_parent()
 
 
-def check_shared(otherwise: str) -> None:
+def check_shared(otherwise: str, *, among_peers: bool = False, node: Node | None = None) -> None:
     """Refuse what is for several programs if no other program sees this program's locks, and nothing says that this is intended.
+
+    It starts no node, so that the program can still be given servers.
 
     Args:
         otherwise: What would come of it.
+        among_peers: Whether a node that meets others without servers will do, too.
+        node: The node; this program's node by default.
 
     Raises:
         MisuseError: The program has no lock servers.
     """
-    default_node()
-    plan = _plan
-    if is_simulated() or plan is None or plan.here or (plan.options and plan.options.servers):
+    if is_simulated() or _is_shared(running_node() if node is None else node, among_peers):
         return
     raise MisuseError(
         f"no lock servers configured: {otherwise}. Set LOCKS_SERVERS=local or call "
         'locks.start(servers="local"), or name servers=[...] on several machines; if this is the only program, '
         "set LOCKS_SERVERS=here or call locks.start(servers=locks.HERE)"
     )
+
+
+def _is_shared(node: Node | None, among_peers: bool) -> bool:
+    """Whether other programs see the locks of a node, or of the one that would be started; or it has private locks on purpose."""
+    _inherit()
+    plan = _parents_plan if node is None else _plan
+    if node is not None and node is not _begun:
+        return True  # it stands in for the program's node
+    if plan is not None:
+        options = plan.options
+        return plan.here or (options is not None and (among_peers or bool(options.servers)))
+    if _preset is not None:
+        return True
+    said = read_settings()
+    return "servers" in said or (among_peers and "cookie_file" in said)
 
 
 @contextmanager

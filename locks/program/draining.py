@@ -53,8 +53,8 @@ def drain(node: Node, limit: float, at_once: Event) -> None:
 def _turn_away(node: Node) -> set[str]:
     """Turn those away who have nothing here; return the others. In the turn."""
     assert node.cluster is not None
-    owners = node.server.machine.table.requesters.items()
-    busy = {agent.node for agent, owner in owners if holds_up(owner.all())}
+    requesters = node.server.machine.table.requesters.items()
+    busy = {agent.node for agent, requester in requesters if holds_up(requester.all())}
     servers = () if node.servers is None else node.servers.nodes
     node.cluster.distribution.turn_away(keep=busy.union(servers))
     return busy

@@ -5,7 +5,7 @@ different parties (`UNORDERED`, and `SINGLE` with a single node). Messages to ag
 do nothing, so they are dropped. Servers' counters are renamed (`Labels`):
 
 * Versions and numbers of requests have only three uses: to decide which of two states of *one*
-  request, or of its agent (`turned`), is newer; whether they are equal; and in which order the
+  request, or of its agent (`changed_at`), is newer; whether they are equal; and in which order the
   requests of one agent came. So each agent has its own counter at each server, which counts by one.
   Numbers of different agents only have to differ.
 * The version in an answer to a surrender is larger than all versions that were known before.
@@ -194,7 +194,7 @@ class Labels:
                 self._rename(entry, names)
                 table._entries[entry.number] = entry
             for owner in table.requesters.values():
-                owner.turned = names.get(owner.turned, owner.turned)
+                owner.changed_at = names.get(owner.changed_at, owner.changed_at)
         if isinstance(message, Remove) and self.final:
             self.latest.pop(message.agent, None)
             if not self.latest and not entries:
@@ -213,7 +213,7 @@ class Labels:
         for entry in entries:
             note(entry.requester.id, entry.number, entry.since, entry.version)
         for owner in machine.table.requesters.values():
-            note(owner.id, owner.turned)
+            note(owner.id, owner.changed_at)
         for one in sent:
             for record in _records(one):
                 note(record.agent, record.number, record.since, record.version)

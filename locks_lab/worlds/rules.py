@@ -186,7 +186,7 @@ class _TellAllInformer(Notifier):
         owners = dict.fromkeys(entry.requester for entry in changed)
         for each in owners if requester is None else owners | {requester: None}:
             if each.waits != each.waited:
-                self._turn(each, news)
+                self._waiting_changed(each, news)
                 moved |= dict.fromkeys(each.all())
                 self.closers[each] = None
         for entry in new:

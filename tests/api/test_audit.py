@@ -108,6 +108,7 @@ def test_what_happens_to_transactions() -> None:
     assert [each["ended"] for each in lines.of("held") if each["lock"] == "a"] == ["released"]
 
 
+@pytest.mark.usefixtures("here")
 def test_a_leader() -> None:
     """It has a line as soon as it leads."""
     with audited() as lines:

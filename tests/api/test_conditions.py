@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
@@ -48,6 +50,49 @@ def test_blocks_around_a_wait_release_the_lock(kind: Kind, whose: str, deep: boo
         assert named.owned() is (deep and kind is locks.RLock)
     visitor.join()
     assert not named.locked()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: locks.Semaphore(HALL, 1),
+        lambda: locks.Semaphore(HALL, 2),
+        lambda: locks.RWLock(HALL).write_lock(),
+        lambda: locks.RWLock(HALL).read_lock(),
+    ],
+    ids=["a semaphore of one", "a semaphore of two", "write", "read"],
+)
+@pytest.mark.parametrize("is_collected", [False, True])
+def test_other_kinds_of_locks(make: Callable[[], locks.Lock], is_collected: bool) -> None:
+    """They wait within a block of another lock, also one of a generator, and are free after all blocks."""
+    lock, seen = make(), list[bool]()
+    condition = threading.Condition(lock)  # type: ignore[arg-type]
+
+    def within() -> Iterator[None]:
+        with locks.Lock(("around",)):
+            yield
+
+    def notify() -> None:
+        with condition:
+            seen.append(True)
+            condition.notify()
+
+    around = within()
+    next(around)
+    notifier = threading.Thread(target=notify)
+    with condition:
+        notifier.start()
+        while not seen:
+            assert condition.wait(60)
+        assert lock.owned()
+    notifier.join()
+    if is_collected:
+        del around
+        gc.collect()
+    else:
+        around.close()
+    assert not lock.locked()
+    eventually(lambda: not locks.Lock(("around",)).locked())
 
 
 @pytest.mark.parametrize("kind", [locks.Lock, locks.RLock])

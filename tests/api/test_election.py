@@ -20,6 +20,8 @@ from locks_leader.state import ElectionState
 from tests.api.clients import PATCHED, AnswerWait, Client, Run
 from tests.helpers import LIMIT, eventually
 
+pytestmark = pytest.mark.usefixtures("here")
+
 
 class Failure(Exception):
     """What goes wrong on purpose."""

@@ -18,6 +18,7 @@ put down is judged:
 * *The resource is safe*: `Ledger` refuses who comes with a smaller token than one that was seen, and notices an increment that got lost.
 * *Two holders.* A majority grants a lock to one at a time. A holder that was cut off or paused may take itself for the holder, at most
   `net_ticktime` longer than that, and than it was paused. Longer is wrong.
+* *Owners.* An owner of an ownership that was cut off or paused may begin tasks beside its successor for no longer than that, either.
 * *Nobody is stuck*: no wait takes a minute.
 * *Once*: no work is done twice, begun after it was done, or called done when it was not; servers keep state files.
 * *Nothing grows*: file handles and threads of each process; what memory it has is printed. The last program is never killed.
@@ -100,13 +101,12 @@ def violations(holds: Iterable[Hold], pauses: Sequence[Pause]) -> Iterator[str]:
     for hold in holds:
         by_id.setdefault(hold.lock_id, []).append(hold)
     for lock_id, each in by_id.items():
+        if str(lock_id).startswith("group"):
+            yield from _late(lock_id, each, pauses)
+            continue
         yield from _order(lock_id, each)
         for first, second, seconds in overlaps(each):
-            paused = sum(
-                max(0.0, min(first.sure, pause.end) - max(second.had, pause.begin))
-                for pause in pauses
-                if pause.process == first.process
-            )
+            paused = _paused(first.process, second.had, first.sure, pauses)
             if seconds > TICKTIME + paused + SLACK:
                 yield (
                     f"id {lock_id}: {first.owner} was told that it holds the lock {seconds:.2f} s after "
@@ -124,14 +124,40 @@ def _order(lock_id: int | str, holds: Sequence[Hold]) -> Iterator[str]:
             if largest is None or released[at].token > largest.token:
                 largest = released[at]
             at += 1
-        again = largest is not None and (hold.token, hold.owner) == (largest.token, largest.owner)
-        if largest is not None and hold.token <= largest.token and not again:  # of an ownership
+        if largest is not None and hold.token <= largest.token:
             yield (
                 f"id {lock_id}: {hold.owner} had the lock at {hold.had:.2f} with token {hold.token}; "
                 f"{largest.owner} had released it at {largest.gone:.2f} with token {largest.token}"
             )
         if owners.setdefault(hold.token, hold.owner) != hold.owner:
             yield f"id {lock_id}: {owners[hold.token]} and {hold.owner} had token {hold.token}"
+
+
+def _paused(process: str, begin: float, end: float, pauses: Iterable[Pause]) -> float:
+    """How long a process was stopped between two times."""
+    return sum(
+        max(0.0, min(end, pause.end) - max(begin, pause.begin))
+        for pause in pauses
+        if pause.process == process
+    )
+
+
+def _late(group: int | str, tasks: Iterable[Hold], pauses: Sequence[Pause]) -> Iterator[str]:
+    """Tasks that an owner begins after its successor has begun: it may not know of it, but not for longer than a holder."""
+    owners: dict[int, str] = {}
+    newest: Hold | None = None  # the first task of the newest owner
+    for task in sorted(tasks, key=lambda task: task.had):
+        if owners.setdefault(task.token, task.owner) != task.owner:
+            yield f"{group}: {owners[task.token]} and {task.owner} had token {task.token}"
+        if newest is None or task.token > newest.token:
+            newest = task
+        elif task.token < newest.token:
+            paused = _paused(task.process, newest.had, task.had, pauses)
+            if (late := task.had - newest.had) > TICKTIME + paused + SLACK:
+                yield (
+                    f"{group}: {task.owner} began a task with token {task.token} {late:.2f} s after {newest.owner} had begun one "
+                    f"with token {newest.token} (at {newest.had:.2f}), and was paused for {paused:.2f} s of that"
+                )
 
 
 def overlaps(holds: Iterable[Hold]) -> Iterator[tuple[Hold, Hold, float]]:

@@ -48,10 +48,17 @@ def test_what_is_wrong_is_found(holds: list[Hold], words: str) -> None:
     assert any(words in each for each in found) if words else not found, found
 
 
-def test_an_owner_may_hold_with_the_same_token_again() -> None:
-    """As in an ownership; nobody else may."""
-    assert not wrong(held("a", 5, 1, 2), held("a", 5, 3, 4))
-    assert wrong(held("a", 5, 1, 2), held("b", 5, 3, 4))
+def test_owners_and_their_successors() -> None:
+    """The tasks of an ownership have the token of their owner; one who is cut off may begin some beside its successor."""
+
+    def task(owner: str, token: int, begin: float) -> Hold:
+        return held(owner, token, begin, begin + 0.1)._replace(lock_id="group 1")
+
+    assert not wrong(task("a", 5, 1), task("a", 5, 3), task("b", 7, 4), task("a", 5, 8))
+    assert wrong(task("a", 5, 1), task("b", 5, 3))
+    late = task("a", 5, 1), task("b", 7, 4), task("b", 8, 5), task("a", 5, 14)
+    assert wrong(*late)
+    assert not wrong(*late, pauses=(Pause("a", 5, 14),))
 
 
 @pytest.mark.parametrize(

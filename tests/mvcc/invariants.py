@@ -67,7 +67,7 @@ def _check_books(table: Any) -> None:
     assert len(table._locks) == len(list(table._locks.all()))
     assert table._lines.waiting == len(waits)
     for guard in guards:
-        assert guard.owner is table
+        assert guard.table is table
         assert set(guard.places) == places[guard]
         assert guard.waits_at is waits.get(guard)
         assert guard.request.wait == "block" or guard not in waits, "waits, and should not"

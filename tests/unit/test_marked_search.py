@@ -139,9 +139,9 @@ def known(server: ServerMachine) -> set[tuple[Requester, Requester]]:
         for edge in whole_search.edges_from(owner):
             ends = [edge.waiter.notified or {}, edge.holder.notified or {}]
             for_both = [
-                all(each.get(end) == end.turned for each in ends) for end in (edge.by, edge.to)
+                all(each.get(end) == end.changed_at for each in ends) for end in (edge.by, edge.to)
             ]
-            by_one = [o for o in ends[0] if all(each.get(o) == o.turned for each in ends)]
+            by_one = [o for o in ends[0] if all(each.get(o) == o.changed_at for each in ends)]
             if all(for_both) or any(o not in (edge.by, edge.to) for o in by_one):
                 found.add((edge.by, edge.to))
     return found

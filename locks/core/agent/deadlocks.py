@@ -163,9 +163,9 @@ class Resolver:
         """Note that the agent's own requests were taken out, so that no cycle goes through them."""
         if self.graph is not None:
             for key in keys:
-                known = self.graph.get(key)
-                if known is not None:
-                    self.graph.learn(known._replace(state="gone"))
+                record = self.graph.get(key)
+                if record is not None:
+                    self.graph.learn(record._replace(state="gone"))
 
     def left(self, records: Iterable[RequestRecord]) -> None:
         """Note which of the agent's requests were not taken out: the Erlang original can't release one lock."""
@@ -203,18 +203,18 @@ class Resolver:
         if graph is None or not self.unsettled or self.is_in_doubt:
             return
         self.unsettled = False
-        found = graph.explore(self._me)
-        closing = found.closing
+        exploration = graph.explore(self._me)
+        closing = exploration.closing
         if self.silent:  # they would not answer a surrender: wait until they do, or are lost
             closing = [e for e in closing if e.waiter.node not in self.silent]
         if closing:
             by_locks = [e for e in closing if not e.is_hold_up] or closing
             edge = next((e for e in by_locks if not acknowledged(e)), by_locks[0])
             abort = edge.is_hold_up or (abort_on_deadlock and acknowledged(edge))
-            self._yield(edge, found.cycle(edge), abort, found.knot)
+            self._yield(edge, exploration.cycle(edge), abort, exploration.knot)
             return
-        records = {record.key: record for edge in found.edges for record in edge}
-        for target in sorted(found.targets):  # the same order in each process
+        records = {record.key: record for edge in exploration.edges for record in edge}
+        for target in sorted(exploration.targets):  # the same order in each process
             self._pass_on(target, records.values())
 
     def surrender(self, node: str, message: Surrender) -> None:

@@ -267,11 +267,11 @@ class Ledger:
         node_request = request.node_requests.get(node) if request is not None else None
         if request is None or node_request is None:
             return False
-        known = node_request.records.get(mode)
-        if known is None or known.number != record.number:
+        latest = node_request.records.get(mode)
+        if latest is None or latest.number != record.number:
             if self.releasing and (node, lock_id) in self.releasing:
                 return False  # it may be about the released request
-        elif known.version > record.version:
+        elif latest.version > record.version:
             return False
         if self._unanswered:
             self._unanswered.pop((node, lock_id, mode), None)
@@ -361,7 +361,7 @@ class Ledger:
         edge before: then the lock server refused, and sends the record again if there is another
         reason.
         """
-        found: tuple[NodeRequest, RequestRecord] | None = None
+        blocking: tuple[NodeRequest, RequestRecord] | None = None
         for request in self.requests.values():
             asked = request.node_requests.get(spare.node)
             if asked is not None and related(request.lock_id, spare.lock_id):
@@ -369,14 +369,14 @@ class Ledger:
                     if record.state == "granted" and conflict(record, spare):
                         if request.held or request.acknowledged is not None:
                             return None
-                        found = asked, record
-        if found is None:
+                        blocking = asked, record
+        if blocking is None:
             return None
-        there, grant = found
+        blocked, grant = blocking
         ends = (spare.number, spare.since), (grant.number, grant.since)
-        if ends in there.gave_way:
+        if ends in blocked.gave_way:
             return None
-        there.gave_way = (*[each for each in there.gave_way if each[1] == ends[1]], ends)
+        blocked.gave_way = (*[each for each in blocked.gave_way if each[1] == ends[1]], ends)
         return ends
 
     def blocks(self, lock_id: LockId, mode: Mode) -> bool:
@@ -478,13 +478,13 @@ class Ledger:
 
     def unservable(self) -> LockRequest | None:
         """An open lock request for which too few nodes are up, if there is any; a lost one first."""
-        found = None
+        short = None
         for request in self.open.values():
             if not servable(request.require, request.node_requests, self.alive):
                 if request.lost is not None:
                     return request
-                found = found or request
-        return found
+                short = short or request
+        return short
 
     def lost(self) -> list[LockRequest]:
         """The lock requests on which the client was told to rely, and must not rely any more."""

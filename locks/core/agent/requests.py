@@ -217,8 +217,8 @@ class LockRequest:
         """Whether the grants that the client was told of suffice."""
         if self.acknowledged is None:
             return False
-        told = {node: self.node_requests[node] for node in self.acknowledged_on}
-        return self._enough(told, self.acknowledged, alive, given_up)
+        acknowledging = {node: self.node_requests[node] for node in self.acknowledged_on}
+        return self._enough(acknowledging, self.acknowledged, alive, given_up)
 
     def is_answered(self, alive: Collection[str]) -> bool:
         """Whether all lock servers that are up have granted it, or answered that it must wait."""
@@ -238,9 +238,9 @@ class LockRequest:
 
     def has(self, record: RequestRecord) -> bool:
         """Whether this record is of a known request of it that was not released."""
-        there = self.node_requests.get(record.node)
-        known = None if there is None else there.records.get(record.mode)
-        return known is not None and known.number == record.number
+        node_request = self.node_requests.get(record.node)
+        latest = None if node_request is None else node_request.records.get(record.mode)
+        return latest is not None and latest.number == record.number
 
     def grants(self) -> dict[str, int]:
         """The nodes where it is granted, each with the version of the grant."""

@@ -42,8 +42,8 @@ def check_terms(
         if request is None and len(objects) == 1 and alive.issuperset(nodes):
             return  # the usual case
         if request is not None:
-            known = (request.mode, set(request.node_requests), request.require)
-            asked.setdefault(lock_id, known)
+            terms = (request.mode, set(request.node_requests), request.require)
+            asked.setdefault(lock_id, terms)
         before = asked.get(lock_id)
         if before is not None:
             upgrade = not covers(before[0], mode)

@@ -55,12 +55,12 @@ class WaitGraph:
         A request that is gone stays gone, because numbers are not used again.
         """
         key = (record.node, record.number)
-        known = self._records.get(key)
-        if known is not None:
+        latest = self._records.get(key)
+        if latest is not None:
             gone = record.state == "gone"
-            if known.state == "gone" or (known.version >= record.version and not gone):
+            if latest.state == "gone" or (latest.version >= record.version and not gone):
                 return False
-            self._take_out(known)
+            self._take_out(latest)
         self._records[key] = record
         if record.state != "gone":
             self._put_in(record)
@@ -68,16 +68,16 @@ class WaitGraph:
 
     def put(self, record: RequestRecord) -> None:
         """Replace the record of a known request that is not gone, whatever its version."""
-        known = self._records.get((record.node, record.number))
-        if known is not None and known.state != "gone":
-            self._take_out(known)
+        latest = self._records.get((record.node, record.number))
+        if latest is not None and latest.state != "gone":
+            self._take_out(latest)
             self._records[record.node, record.number] = record
             self._put_in(record)
 
     def bring_back(self, record: RequestRecord) -> bool:
         """Put in a request that was taken for gone, and is not; return whether it was."""
-        known = self._records.get(record.key)
-        was_gone = known is not None and known.state == "gone"
+        latest = self._records.get(record.key)
+        was_gone = latest is not None and latest.state == "gone"
         if was_gone:
             self._records[record.key] = record
             self._put_in(record)
@@ -163,13 +163,13 @@ class WaitGraph:
         key = (record.node, record.number)
         self._by_agent.setdefault(record.agent, {})[key] = record
         slot = (record.node, record.lock_id)
-        there = self._by_id.get(slot)
-        if there is None:
-            there = self._by_id[slot] = {}
+        records = self._by_id.get(slot)
+        if records is None:
+            records = self._by_id[slot] = {}
             for depth in range(1, len(record.lock_id)):
                 above = (record.node, record.lock_id[:depth])
                 self._below.setdefault(above, {})[record.lock_id] = None
-        there[key] = record
+        records[key] = record
 
     def _take_out(self, record: RequestRecord) -> None:
         self._counted -= record.state == "waiting" and units_of(record.lock_id) > 0

@@ -116,10 +116,10 @@ class ServerMachine:
         self.changed = ()
         if type(lock_id[-1]) is tuple:
             units = units_of(lock_id)
-            there = self.table.counted.get(lock_id[:-1])
-            known = units if there is None else there.units
-            if units and (units != known or mode != "write"):
-                return Refused(self.node, lock_id, known), []
+            counted_slot = self.table.counted.get(lock_id[:-1])
+            declared = units if counted_slot is None else counted_slot.units
+            if units and (units != declared or mode != "write"):
+                return Refused(self.node, lock_id, declared), []
         changed = self.table.request(agent, client, lock_id, mode, spare)
         requester = changed[0].requester
         moved: Requester | None = None

@@ -168,7 +168,7 @@ class Notifier:
         """Notify a requester of a spare entry, even if it was notified before."""
         if spare.notified is None:
             spare.notified = {}
-        spare.notified[requester] = requester.turned
+        spare.notified[requester] = requester.changed_at
         self._notify(requester, spare, news)
 
     def again(self, requester: Requester) -> News:
@@ -184,7 +184,7 @@ class Notifier:
             requester = self._table.requesters.get(agent)
             if requester is not None and requester.waits:
                 self._table.version += 1
-                requester.turned = self._table.version
+                requester.changed_at = self._table.version
                 self.closers[requester] = None
                 self._touched.add(requester)
 
@@ -269,7 +269,7 @@ class Notifier:
     def _see(self, requester: Requester, news: News) -> None:
         """Update the notes on whether and where a requester waits."""
         if requester.waits != requester.waited:
-            self._turn(requester, news)
+            self._waiting_changed(requester, news)
             self._mark(requester)
         elif requester.single != _is_single(requester):
             self._mark(requester)
@@ -302,11 +302,11 @@ class Notifier:
         for entry in entries:
             self._touched.add(entry.requester)
 
-    def _turn(self, requester: Requester, news: News) -> None:
+    def _waiting_changed(self, requester: Requester, news: News) -> None:
         """Report that a requester begins or stops waiting: this is part of its requests' records."""
         requester.waited = requester.waits
         self._table.version += 1
-        requester.turned = self._table.version
+        requester.changed_at = self._table.version
         for entries in requester.entries.values():
             for entry in entries:
                 if entry.notified:
@@ -427,11 +427,11 @@ class Notifier:
         """Notify a requester of an entry, unless it was notified before and still remembers it."""
         if entry.notified is None:
             entry.notified = {}
-        if entry.notified.get(requester) != requester.turned:
+        if entry.notified.get(requester) != requester.changed_at:
             size = len(entry.notified)
             if size >= FEW and not size & (size - 1):  # now and then, as it would grow
                 _drop_forgotten(entry.notified)
-            entry.notified[requester] = requester.turned
+            entry.notified[requester] = requester.changed_at
             self._notify(requester, entry, news)
 
 
@@ -470,6 +470,6 @@ def _stands_behind(index: SearchIndex, entry: Entry) -> bool:
 
 def _drop_forgotten(notified: dict[Requester, int]) -> None:
     """Take out requesters that forgot the entry: they are gone, or have stopped waiting since."""
-    for requester, turned in list(notified.items()):
-        if not requester.total or not requester.waits or requester.turned != turned:
+    for requester, changed_at in list(notified.items()):
+        if not requester.total or not requester.waits or requester.changed_at != changed_at:
             del notified[requester]

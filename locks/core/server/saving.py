@@ -26,7 +26,7 @@ class SavedRequester(NamedTuple):
     client: str
     requests_elsewhere: bool
     waits_elsewhere: bool
-    turned: int
+    changed_at: int
     waited: bool
     closes: bool  # whether it may lie on an unreported cycle
 
@@ -77,7 +77,7 @@ def save_server(
                 requester.client,
                 requester.requests_elsewhere,
                 requester.waits_elsewhere,
-                requester.turned,
+                requester.changed_at,
                 requester.waited,
                 requester in closers,
             )
@@ -105,7 +105,7 @@ def _save_entry(entry: Entry, number: dict[Requester, int]) -> SavedEntry:
         # Owners that are gone have forgotten it.
         None
         if notified is None
-        else tuple((number[o], turned) for o, turned in notified.items() if o in number),
+        else tuple((number[o], changed_at) for o, changed_at in notified.items() if o in number),
     )
 
 
@@ -116,7 +116,7 @@ def load_table(saved: SavedServer, table: LockTable, notifier: Notifier) -> None
         requester = Requester(each.id, each.client)
         requester.requests_elsewhere = each.requests_elsewhere
         requester.waits_elsewhere = each.waits_elsewhere
-        requester.turned = each.turned
+        requester.changed_at = each.changed_at
         requester.waited = each.waited
         requesters.append(requester)
         table.requesters[each.id] = requester
@@ -126,7 +126,7 @@ def load_table(saved: SavedServer, table: LockTable, notifier: Notifier) -> None
     for fact in saved.entries:
         entry = _enter(table, requesters[fact.requester], fact)
         if fact.notified is not None:
-            entry.notified = {requesters[i]: turned for i, turned in fact.notified}
+            entry.notified = {requesters[i]: changed_at for i, changed_at in fact.notified}
         granted[entry] = fact.granted
     table._entries = dict(sorted(table._entries.items()))
     in_order = sorted(granted, key=place_of)

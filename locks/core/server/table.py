@@ -348,9 +348,9 @@ class LockTable:
             self.spares.setdefault(lock_id, {})[entry] = None
         else:
             entry.requester.waiting += 1
-            there = self.spares[lock_id]
-            del there[entry]
-            if not there:
+            spares = self.spares[lock_id]
+            del spares[entry]
+            if not spares:
                 del self.spares[lock_id]
 
     # --- Questions ------------------------------------------------------------------------------
@@ -403,22 +403,22 @@ class LockTable:
     def spares_behind(self, entry: Entry) -> list[Entry]:
         """The spare entries that a granted entry blocks."""
         lock_id = entry.slot.lock_id
-        found: list[Entry] = []
+        behind: list[Entry] = []
         for depth in range(1, len(lock_id) + 1):
-            found += self.spares.get(lock_id[:depth], ())
+            behind += self.spares.get(lock_id[:depth], ())
         if entry.slot.children:
-            for below, there in self.spares.items():
+            for below, spares in self.spares.items():
                 if len(below) > len(lock_id) and below[: len(lock_id)] == lock_id:
-                    found += there
+                    behind += spares
         return [
             each
-            for each in found
+            for each in behind
             if each.rank in entry.rivals and each.requester is not entry.requester and each.precedes
         ]
 
     def grants_against(self, entry: Entry) -> list[Entry]:
         """The granted entries of other requesters that block an entry."""
-        found: list[Entry] = []
+        grants: list[Entry] = []
         for slot in (*entry.slot.path(), *entry.slot.subtree(entry.rivals)):
             for rank in entry.rivals if slot.queues else ():
                 left = slot.granted[rank]
@@ -426,10 +426,10 @@ class LockTable:
                     if other.granted:
                         left -= 1
                         if other.requester is not entry.requester:
-                            found.append(other)
+                            grants.append(other)
                     if not left:  # they are usually at the front
                         break
-        return found
+        return grants
 
     def must_wait(self, agent: AgentId, lock_id: LockId, mode: Mode) -> bool:
         """Whether a new request of an agent would not be granted at once.
@@ -682,11 +682,11 @@ class LockTable:
                 for rank in rivals:
                     queue = slot.queues[rank]
                     if queue and (queue[0] is not entry or slot.granted[rank]):
-                        found = last_ahead(queue, place, requester)
-                        if found is None and slot.granted[rank]:
-                            found = first_granted(queue, slot.granted[rank], requester)
-                        if found is not None:
-                            return found
+                        rival = last_ahead(queue, place, requester)
+                        if rival is None and slot.granted[rank]:
+                            rival = first_granted(queue, slot.granted[rank], requester)
+                        if rival is not None:
+                            return rival
             slot = slot.parent
         return None
 

@@ -195,20 +195,20 @@ class Requester:
         requests_elsewhere: Whether it reported requests at other nodes.
         waits_elsewhere: Whether it reported that it waits at other nodes.
         yielded: How many of its entries are yielded.
-        turned: The version at which it last began or stopped waiting.
+        changed_at: The version at which it last began or stopped waiting.
         waited: Whether it waited when the notifier last looked.
         single: Whether it waited with just one request then.
         waiters: The entries with which it waited then.
     """
 
     __slots__ = (
+        "changed_at",
         "client",
         "entries",
         "id",
         "requests_elsewhere",
         "single",
         "total",
-        "turned",
         "waited",
         "waiters",
         "waiting",
@@ -225,7 +225,7 @@ class Requester:
         self.requests_elsewhere = False
         self.waits_elsewhere = False
         self.yielded = 0
-        self.turned = -1
+        self.changed_at = -1
         self.waited = False
         self.single = False
         self.waiters: dict[Entry, None] = _NO_ENTRIES
@@ -276,7 +276,7 @@ class Entry:
         blocker: The one entry that it waits for, if that is its reason to wait.
         blocking: The entries of which this one is the `blocker`.
         pending: How many entries below it waits for, if that is its reason to wait; otherwise -1.
-        notified: The requesters that were notified of it, each with its `turned` at that time; this
+        notified: The requesters that were notified of it, each with its `changed_at` at that time; this
             belongs to `locks.core.server.notifier`.
         kind: Its kind in searches for cycles (`locks.core.server.search_index`).
         indexed_at: The place at which it got its mark.
@@ -358,7 +358,7 @@ class Entry:
             self.place,
             self.since,
             waiting or requester.waiting > 0 or requester.waits_elsewhere,
-            self.version if self.version > requester.turned else requester.turned,
+            self.version if self.version > requester.changed_at else requester.changed_at,
         )
 
     def contender(self) -> Contender:

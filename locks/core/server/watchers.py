@@ -46,9 +46,9 @@ class Watchers:
         """Remove a watcher of a lock id, if there is such a watcher."""
         if watcher is OUTSIDE:
             self.outside = False
-        there = self.watched.get(lock_id, {})
-        there.pop(watcher, None)
-        if not there and self.watched.pop(lock_id, None) is not None:
+        watchers = self.watched.get(lock_id, {})
+        watchers.pop(watcher, None)
+        if not watchers and self.watched.pop(lock_id, None) is not None:
             for depth in range(len(lock_id)):
                 below = self._below[lock_id[:depth]]
                 del below[lock_id]
@@ -67,19 +67,19 @@ class Watchers:
 
     def all(self) -> list[tuple[LockId, tuple[Hashable, ...]]]:
         """All ids that are watched, with their watchers."""
-        found: list[tuple[LockId, tuple[Hashable, ...]]] = (
+        watched: list[tuple[LockId, tuple[Hashable, ...]]] = (
             [((), (OUTSIDE,))] if self.outside else []
         )
-        return found + [(lock_id, tuple(there)) for lock_id, there in self.watched.items()]
+        return watched + [(lock_id, tuple(watchers)) for lock_id, watchers in self.watched.items()]
 
     def around(self, changed: Iterable[Entry]) -> dict[LockId, list[Entry]]:
         """The watched ids that are related to changed entries, each with these entries."""
-        found: dict[LockId, list[Entry]] = {}
+        entries: dict[LockId, list[Entry]] = {}
         if self.watched:
             for entry in changed:
                 for lock_id in self.related(entry.slot.lock_id):
-                    found.setdefault(lock_id, []).append(entry)
-        return found
+                    entries.setdefault(lock_id, []).append(entry)
+        return entries
 
     def related(self, lock_id: LockId) -> Iterator[LockId]:
         """The watched ids that are related to an id."""

@@ -426,13 +426,13 @@ class Agent(InlineActor, metaclass=Shown):
                 self._check_first(lock_id, call.acquisition)
         if machine.asks_alone(objects):
             lock_id, mode, _, _ = objects[0]
-            told = self.node.request(self.id, machine.client, lock_id, mode)
-            if told:
-                self.event(machine.ask_told, objects[0], told, call)
-                if len(told) > 1:  # of others, too
+            records = self.node.request(self.id, machine.client, lock_id, mode)
+            if records:
+                self.event(machine.ask_told, objects[0], records, call)
+                if len(records) > 1:  # of others, too
                     self.node.unsettled[self] = None
-                if told[0].state == "granted":
-                    call.token = told[0].since
+                if records[0].state == "granted":
+                    call.token = records[0].since
                 return
         self.request_all(objects, call)
 
@@ -447,8 +447,8 @@ class Agent(InlineActor, metaclass=Shown):
             AskedAlready: It is requested already, and not only by acquisitions.
         """
         if not self.machine.asks_for(lock_id):
-            known = self.acquisitions is not None and self.acquisitions.ask(lock_id, acquisition)
-            if acquisition is not None and not known:  # a release has removed it
+            shares = self.acquisitions is not None and self.acquisitions.ask(lock_id, acquisition)
+            if acquisition is not None and not shares:  # a release has removed it
                 self.enter(lock_id, acquisition)
                 self._check_first(lock_id, acquisition)
         elif acquisition is None or not self._is_acquired(lock_id):

@@ -19,10 +19,9 @@ It ends when it is left, in any thread, or when its generator is closed or colle
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextvars import ContextVar
 from types import FrameType
-from typing import Protocol
 
 from locks.model import LockId
 from locks.runtime.leaving import CONTEXTLIB, IN_GENERATOR, Hold
@@ -35,16 +34,9 @@ _POOL = "concurrent.futures.thread"
 _entered: ContextVar[tuple[Hold, ...]] = ContextVar("locks_blocks", default=())
 
 
-class OfBlocks(Protocol):
-    """What has to be known of an agent; `locks.node.client.agent.Agent` is the real one."""
-
-    def note_block(self, hold: Hold, lock_id: LockId | None = None) -> None:
-        """A block of a generator holds a lock, or the transaction."""
-
-
 def note_block(
     hold: Hold,
-    agent: OfBlocks,
+    note: Callable[[Hold, LockId | None], object],
     owner: Ending | None,
     lock_id: LockId | None = None,
     frame: FrameType | None = None,
@@ -53,7 +45,7 @@ def note_block(
 
     Args:
         hold: What the block has.
-        agent: The transaction in which it has that.
+        note: Notes it in the agent of the transaction (`Agent.note_block`).
         owner: Whom the program has named as the owner, if anybody: the block is the owner's then.
         lock_id: The lock that the block holds; `None` for the transaction.
         frame: The generator's; of a task it does not matter.
@@ -62,7 +54,7 @@ def note_block(
         hold.within = None if frame is None else _called_by_pool(frame)
         if hold.within is None:  # those that were left are forgotten
             _entered.set((*(each for each in _entered.get() if each.held is not None), hold))
-        agent.note_block(hold, lock_id)
+        note(hold, lock_id)
 
 
 def _called_by_pool(frame: FrameType) -> int | None:

@@ -550,8 +550,8 @@ class ThinLocks(Thin):
             if thin.granted is not None:
                 wanted, token, since, call = thin.granted
                 node.server.times.got.setdefault(token, since)
-                told = node.request(*steps[1][1])
-                agent.event(agent.machine.ask_told, wanted, told, call or PendingCall())
+                records = node.request(*steps[1][1])
+                agent.event(agent.machine.ask_told, wanted, records, call or PendingCall())
         journal.conclude()
 
     def conclude(self) -> None:

@@ -119,10 +119,10 @@ class Audit:
             self._executor.run_soon(self._write)
 
     def _hold(self, entry: Entry, since: float) -> Hold:
-        owner = entry.requester
-        where = self._address(owner.id.node) or ""
+        requester = entry.requester
+        where = self._address(requester.id.node) or ""
         lock_id = entry.slot.lock_id
-        return Hold(entry.number, lock_id, entry.mode, owner.id, owner.client, where, since)
+        return Hold(entry.number, lock_id, entry.mode, requester.id, requester.client, where, since)
 
     def _address(self, name: str) -> str | None:
         """The address from which a node is connected; empty for this node, `None` if it is not connected."""

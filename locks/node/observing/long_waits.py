@@ -97,8 +97,10 @@ class LongWaits:
             self._times.look_by = inf
 
     def _wait_of(self, entry: Entry, seconds: float) -> _Wait:
-        owner = entry.requester
-        return _Wait(entry.number, owner.id, owner.client, entry.slot.lock_id, entry.mode, seconds)
+        requester = entry.requester
+        return _Wait(
+            entry.number, requester.id, requester.client, entry.slot.lock_id, entry.mode, seconds
+        )
 
     def _gather(self) -> tuple[list[_Wait], float]:
         """The waits that have become long, the longest first, and when to check again: 0.0 without waits."""
@@ -108,8 +110,8 @@ class LongWaits:
         long: list[tuple[float, Entry]] = []
         begun: list[float] = []
         waiting = set()
-        for owner in self._server.machine.table.requesters.values():
-            for entry in owner.all() if owner.waiting else ():
+        for requester in self._server.machine.table.requesters.values():
+            for entry in requester.all() if requester.waiting else ():
                 lock_id = entry.slot.lock_id
                 if not entry.waits or is_held_up_id(lock_id) or is_contest(lock_id):
                     continue

@@ -65,10 +65,10 @@ class Agreement:
             `None` if it agrees with the known set; otherwise the known set.
         """
         others = (each for other, each in self._said.items() if other != name)
-        known = self._own or next(others, said)
-        if known != said:
+        agreed = self._own or next(others, said)
+        if agreed != said:
             self._said.pop(name, None)
-            return known
+            return agreed
         self._said[name] = said
         return None
 
@@ -175,11 +175,11 @@ class Agreements:
             BadMessage: The set is malformed.
         """
         said = unpack_servers(term)
-        known = self._others.take_scope(name, said)
-        if known is not None:
-            text = disagreement(self._node.name, known, name, said)
+        agreed = self._others.take_scope(name, said)
+        if agreed is not None:
+            text = disagreement(self._node.name, agreed, name, said)
             self._node.notices.warn("servers", name, "%s", text)
-            return pack_servers(known)
+            return pack_servers(agreed)
         return OK
 
     def lost(self, name: str) -> None:

@@ -32,21 +32,28 @@ class Arrivals:
         self._has_failed = has_failed
         self._waiting: dict[str, list[tuple[Waiter, bool]]] = {}
         self._without_server: set[str] = set()  # connected, and known to have no lock server for us
+        self._closed = False
 
     def await_node(self, name: str, timeout: float | None, *, server: bool) -> bool:
         """Wait for a node, outside of the turn: for its lock server, or just for the connection.
 
         Returns:
             Whether it is up.
+
+        Raises:
+            NodeNotRunning: This node was stopped.
         """
         waiter = self._node.turn.run(self._wait_for, name, server)
         if waiter is None:
             return True
         try:
-            return waiter.wait(timeout)
+            came = waiter.wait(timeout)
         finally:
             if not waiter.woken:
                 self._node.turn.post(self._stop_waiting, name, waiter)
+        if self._closed:
+            self._node.check_running()
+        return came
 
     def await_all(self, names: Iterable[str], timeout: float | None) -> bool:
         """Wait for nodes' lock servers, outside of the turn; return whether all were up at some time."""
@@ -68,18 +75,21 @@ class Arrivals:
             timeout: Seconds to wait at most.
             found: Whether a locator finds their addresses, which may differ at the next attempt.
             grace: Seconds to wait for the remaining ones when enough can be asked.
+
+        Raises:
+            NodeNotRunning: This node was stopped.
         """
         nodes = servers.nodes
         deadline = monotonic() + timeout
         most = servers._replace(require="majority").enough
         while True:
-            there = self._node.alive.intersection(nodes)
-            away = [name for name in nodes if name not in there]
-            if len(there) >= most:
+            up = self._node.alive.intersection(nodes)
+            away = [name for name in nodes if name not in up]
+            if len(up) >= most:
                 deadline, grace = min(deadline, monotonic() + grace), inf
             unknown = away if found else self._node.turn.ask(self._not_tried, away)
             left = deadline - monotonic()
-            if len(there) >= servers.enough or not unknown or left <= 0:
+            if len(up) >= servers.enough or not unknown or left <= 0:
                 return
             self.await_node(unknown[0], min(left, MOMENT), server=True)
 
@@ -95,6 +105,14 @@ class Arrivals:
         if left:
             self._waiting[name] = left
 
+    def close(self) -> None:
+        """This node has stopped: wake all waits; in the turn."""
+        self._closed = True
+        for waiting in self._waiting.values():
+            for waiter, _ in waiting:
+                waiter.wake()
+        self._waiting.clear()
+
     def left(self, name: str) -> None:
         """A node is no longer connected; in the turn."""
         self._without_server.discard(name)
@@ -104,6 +122,8 @@ class Arrivals:
 
     def _wait_for(self, name: str, server: bool) -> Waiter | None:
         """A waiter for a node; `None` if it is up already."""
+        if self._closed:
+            self._node.check_running()
         if name in self._members or (not server and name in self._without_server):
             return None
         waiter = Waiter()

@@ -332,10 +332,10 @@ class Cluster:
 
     def _awaited(self) -> set[str]:
         """The other nodes at which agents of ours wait."""
-        found: set[str] = set()
+        nodes: set[str] = set()
         for agent in list(self.node.agents_by_id.values()):  # threads add to it
-            found |= agent.machine.waits_at
-        return found & self.members.keys()
+            nodes |= agent.machine.waits_at
+        return nodes & self.members.keys()
 
     def _hears(self, name: str, silent: bool) -> None:
         """A node is silent, or speaks again."""
@@ -533,10 +533,10 @@ class Cluster:
         agent = self.node.agents_by_id.get(agent_numbered(number, self.node.name))
         if agent is None:
             return  # it has ended
-        told = unpack_to_agent(message, agent.id, agent.machine.client, peer)
-        if type(told) is not Knowledge:
+        unpacked = unpack_to_agent(message, agent.id, agent.machine.client, peer)
+        if type(unpacked) is not Knowledge:
             raise BadMessage(f"{brief(message[1])} is not what agents tell each other")
-        self.node.deliver(agent, told)
+        self.node.deliver(agent, unpacked)
 
     def _channel_changed(self, peer: str, is_open: bool) -> None:
         """There is a channel to a node, or it is gone."""
@@ -545,11 +545,11 @@ class Cluster:
 
     def _to_be_reached(self) -> set[str]:
         """The nodes that are not connected, but have agents to which ours send records."""
-        found: set[str] = set()
+        nodes: set[str] = set()
         for agent in list(self.node.agents_by_id.values()):
             if agent.machine.in_touch:
-                found |= agent.machine.partners
-        return found - self.distribution.links.keys() - {self.node.name}
+                nodes |= agent.machine.partners
+        return nodes - self.distribution.links.keys() - {self.node.name}
 
     def _unsent(self, agent: AgentId, message: ServerMessage, error: etf.EncodeError) -> None:
         """End an agent of ours whose message can't be sent; its client gets the reason."""
@@ -658,8 +658,8 @@ class Cluster:
         try:
             if is_ours(message):
                 speaker = self.processes.speaker
-                told = unpack_to_agent(message, agent.id, agent.machine.client, speaker)
-                self.node.deliver(agent, told)
+                unpacked = unpack_to_agent(message, agent.id, agent.machine.client, speaker)
+                self.node.deliver(agent, unpacked)
                 return
             call = parse_call(message)
             if call is not None:
@@ -699,3 +699,4 @@ class Cluster:
         """Leave the cluster: all connections are closed. In the turn."""
         self.tunnels.stop()
         self.distribution.stop(reason)
+        self.arrivals.close()

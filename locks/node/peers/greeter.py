@@ -86,10 +86,10 @@ class Greeter:
             self._send(link, [])
         elif link.closed is None:
             name = link.peer.name
-            known = self._distribution.book.news_for(monotonic(), name)
+            news = self._distribution.book.news_for(monotonic(), name)
             own = self._own_address()
             self._owed[name] = {}
-            self._send(link, known if own is None else [*known, own])
+            self._send(link, news if own is None else [*news, own])
 
     def _own_address(self) -> News | None:
         """Where this node listens, for others."""

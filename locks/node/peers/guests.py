@@ -153,12 +153,12 @@ class Guests:
         """The limit that a request would exceed, and how much of it is in use; counts the node's requests."""
         table, limits = self._server.machine.table, self._limits
         agent, lock_id, mode = message.agent, message.lock_id, message.mode
-        owners = [table.requesters[each] for each in guest.agents if each in table.requesters]
-        guest.agents = dict.fromkeys([owner.id for owner in owners])
-        transactions, requests, waits = len(owners), 0, 0
-        for owner in owners:
-            requests += owner.total
-            waits += owner.waiting
+        requesters = [table.requesters[each] for each in guest.agents if each in table.requesters]
+        guest.agents = dict.fromkeys([requester.id for requester in requesters])
+        transactions, requests, waits = len(requesters), 0, 0
+        for requester in requesters:
+            requests += requester.total
+            waits += requester.waiting
         guest.requests, guest.waits = requests, waits
         guest.room = min(limits.transactions, 2 * transactions + ROOM)
         is_new = not any(covers(each.mode, mode) for each in table.own(agent, lock_id))
@@ -181,12 +181,14 @@ class Guests:
     def fullest(self) -> int:
         """The largest share of a limit that a node uses, in percent. It is looked at in turns, and without one."""
         limits = self._limits
-        owners = self._server.machine.table.requesters.copy()  # in one step: a turn may change it
+        requesters = (
+            self._server.machine.table.requesters.copy()
+        )  # in one step: a turn may change it
         used: dict[str, list[int]] = {}
-        for agent, owner in owners.items():
+        for agent, requester in requesters.items():
             there = used.setdefault(agent.node, [0, 0, 0])
-            there[0] += owner.total
-            there[1] += owner.waiting
+            there[0] += requester.total
+            there[1] += requester.waiting
             there[2] += 1
         most = (limits.requests, limits.waits, limits.transactions)
         shares = [
@@ -203,8 +205,8 @@ class Guests:
         self._known.pop(name, None)  # its watches are in `locks.node.views.sender`
         agents = [agent for agent in server.machine.table.requesters if agent.node == name]
         if agents:
-            owners = server.machine.table.requesters
-            if any(entry.granted for agent in agents for entry in owners[agent].all()):
+            requesters = server.machine.table.requesters
+            if any(entry.granted for agent in agents for entry in requesters[agent].all()):
                 server.node.counters.clients_lost += 1
             self._leaving[name] = agents
             self._take_some_out(name)

@@ -101,12 +101,12 @@ class _Reading:
         view = self._followed.view(content.version)
         same = view.requests == self._told
         self._told = view.requests
-        told = []
+        views = []
         for listener in list(self.listeners):
             new = self.fresh.pop(listener, self) is not self
             if new or not same:
-                told.append((listener, view))
-        return told
+                views.append((listener, view))
+        return views
 
 
 class ViewReader:
@@ -167,12 +167,12 @@ class ViewReader:
 
     def joined(self, name: str) -> None:
         """Read the watched views of a node again, because it is up; as many as it allows."""
-        limits, there = self._cluster.limits.get(name), 0
+        limits, watched = self._cluster.limits.get(name), 0
         for (where, lock_id), reading in self._readings.items():
-            there += where == name
-            if where == name and limits is not None and there > limits.watches:
+            watched += where == name
+            if where == name and limits is not None and watched > limits.watches:
                 error = over_limit(
-                    f"watched no {show(lock_id)}", name, "watches", limits.watches, there - 1
+                    f"watched no {show(lock_id)}", name, "watches", limits.watches, watched - 1
                 )
                 self._cluster.node.notices.warn("limit", name, "%s", str(error))
             elif where == name:
@@ -273,11 +273,11 @@ class ViewReader:
     def _check_room(self, name: str, lock_id: LockId) -> None:
         """Raise `LimitExceeded` if this program may watch no more ids of a node."""
         limits = self._cluster.limits.get(name)
-        there = [where for where, _ in self._readings if where == name]
-        there += [reading.node for reading, _ in self._once.values() if reading.node == name]
-        if limits is not None and len(there) >= limits.watches:
+        watched = [where for where, _ in self._readings if where == name]
+        watched += [reading.node for reading, _ in self._once.values() if reading.node == name]
+        if limits is not None and len(watched) >= limits.watches:
             wanted = f"could not watch {show(lock_id)}"
-            raise over_limit(wanted, name, "watches", limits.watches, len(there))
+            raise over_limit(wanted, name, "watches", limits.watches, len(watched))
 
     # --- Readings -------------------------------------------------------------------------------
 
@@ -308,12 +308,12 @@ class ViewReader:
     def _take(self, reading: _Reading, message: Any) -> None:
         """Take a page in; by the executor."""
         try:
-            told = reading.take_page(message)
+            views = reading.take_page(message)
         except BadMessage as error:
             self._cluster.node.turn.run(self._lose, reading.node, str(error))
             return
         executor = self._cluster.executor
-        for listener, view in told:
+        for listener, view in views:
             if isinstance(listener, Listener):
                 executor.run_soon(listener.tell, executor, view)
             else:

@@ -156,12 +156,12 @@ class ViewSender:
         if audience is None:
             share = self._slices.share(watcher.node)
             audience = self._audiences[watcher.node] = _Audience(share)
-        there = self._by_id.setdefault(lock_id, {})
-        reading = there.get(watcher)
+        readings = self._by_id.setdefault(lock_id, {})
+        reading = readings.get(watcher)
         if reading is None:
             self._next += 1
             reading = _Reading(self._next, watcher, lock_id)
-            there[watcher] = self._readings[reading.id] = reading
+            readings[watcher] = self._readings[reading.id] = reading
         audience.index.add(lock_id, reading)
         reading.greets = True
         self._wake(reading)
@@ -169,8 +169,8 @@ class ViewSender:
 
     def end_watch(self, watcher: Pid, lock_id: LockId) -> None:
         """End a watch by a process of another node."""
-        there = self._by_id.get(lock_id, {})
-        reading = there.pop(watcher, None)
+        readings = self._by_id.get(lock_id, {})
+        reading = readings.pop(watcher, None)
         if reading is not None:
             self._readings.pop(reading.id, None)
             audience = self._audience(reading)
@@ -178,7 +178,7 @@ class ViewSender:
             audience.ready.pop(reading, None)
             if not audience.index.any:
                 self._leave(watcher.node)
-        if not there:
+        if not readings:
             self._by_id.pop(lock_id, None)
 
     def lost(self, node: str) -> None:
@@ -230,10 +230,10 @@ class ViewSender:
 
     def taken(self, node: str, reading: int, page: int) -> None:
         """A reader has taken in a page, and all before it."""
-        found = self._readings.get(reading)
-        if found is not None and found.watcher.node == node:
-            found.taken = max(found.taken, min(page, found.sent))
-            self._wake(found)
+        current = self._readings.get(reading)
+        if current is not None and current.watcher.node == node:
+            current.taken = max(current.taken, min(page, current.sent))
+            self._wake(current)
 
     def _wake(self, reading: _Reading) -> None:
         if reading.may_go_on and (reading.due or reading.anew or reading.greets):
@@ -333,9 +333,9 @@ class ViewSender:
 
     def _term(self, entry: Entry) -> Term | None:
         """The term of a request; `None` if it can't be sent, and is left out."""
-        known = self._terms.get(entry.number)
-        if known is not None and known[0] is entry and known[1] == entry.since:
-            return known[2]
+        cached = self._terms.get(entry.number)
+        if cached is not None and cached[0] is entry and cached[1] == entry.since:
+            return cached[2]
         try:
             term = pages.contender_term(entry.contender())
         except etf.EncodeError as error:

@@ -1,0 +1,150 @@
+"""The end of a node, beside every public call: nobody waits for a node that has ended, and nothing of it is left.
+
+**The rule** is in `locks.stop`. `calls.CALLS` is the table of calls and of what each may end with. Here they meet the end of a node with
+private locks, in threads; `test_everywhere` has all kinds of callers and lock servers, `test_at_lines` each line.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+import pytest
+
+import locks
+import locks_leader
+from tests.helpers import EXPLORE, SEED, eventually
+from tests.stopping.calls import CALLS, LIMIT, allowed
+
+ALONE = [name for name, call in CALLS.items() if call.needs != "servers"]
+WAITING = [name for name in ALONE if CALLS[name].waits]
+SHORT = [name for name in ALONE if not CALLS[name].waits]
+
+
+class Beside:
+    """A thread that calls something again and again, and says what came of it."""
+
+    def __init__(self, call: Callable[[], object], times: int | None = None) -> None:
+        self._call = call
+        self._times = times
+        self.results: Counter[str] = Counter()
+        self.ended = False
+        self.thread = threading.Thread(target=self._run, daemon=True)
+        self.thread.start()
+
+    def _run(self) -> None:
+        while not self.ended and self._times != 0:
+            if self._times is not None:
+                self._times -= 1
+            time.sleep(0)  # in a patched program others go on only if it lets them
+            try:
+                self._call()
+            except BaseException as error:
+                self.results[type(error).__name__] += 1
+            else:
+                self.results["done"] += 1
+
+    def join(self) -> None:
+        """It ends in time; it may have begun a new node, and wait there."""
+        self.ended = True
+        end = time.monotonic() + LIMIT / 2
+        while self.thread.is_alive() and time.monotonic() < end:
+            locks.stop()
+            self.thread.join(0.05)
+        assert not self.thread.is_alive(), "it waits for a node that has ended"
+
+
+@pytest.fixture(autouse=True)
+def node(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Locks of this program alone, also those of a node that a call begins."""
+    monkeypatch.setenv("LOCKS_SERVERS", "here")
+    locks.stop()
+    locks.start()
+    yield
+    locks.stop()
+
+
+@pytest.mark.parametrize("call", WAITING)
+def test_who_waits_is_told_of_the_end(call: str) -> None:
+    """By an error of locks, as soon as the node stops, whatever limit the wait has."""
+    node = locks.start()
+    beside = Beside(CALLS[call].do, times=1)
+    eventually(lambda: bool(node.agents()) or bool(node.dependents) or bool(beside.results))
+    locks.stop()
+    beside.join()
+    assert set(beside.results) <= allowed(call)
+
+
+@pytest.mark.parametrize("call", SHORT)
+def test_a_call_beside_stop_is_done_or_refused(call: str) -> None:
+    """Whenever the node stops, and whether another one begins or not: an error of locks at most, and no hang."""
+    chance = random.Random(f"{SEED} {call}")
+    besides = [Beside(CALLS[call].do) for _ in range(2)]
+    for _ in range(500 if EXPLORE else 15):
+        done = sum(sum(each.results.values()) for each in besides) + chance.randrange(3)
+        eventually(lambda done=done: sum(sum(b.results.values()) for b in besides) >= done)  # type: ignore[misc]
+        locks.stop()
+        locks.start()
+    for each in besides:
+        each.join()
+        assert set(each.results) <= allowed(call), each.results
+    assert any(each.results["done"] or each.results["TransactionBroken"] for each in besides)
+
+
+def test_nothing_of_a_node_is_left() -> None:
+    """Objects, threads and file handles are the same after many cycles of start, everything, stop."""
+
+    def cycle() -> None:
+        locks.start()
+        for call in SHORT:
+            try:
+                CALLS[call].do()
+            except locks.errors.TransactionBroken:
+                assert call == "break"
+        locks.stop()
+
+    def counted() -> tuple[int, int, int]:
+        eventually(lambda: not [t for t in threading.enumerate() if t.name == "locks-home"])
+        gc.collect()
+        return len(gc.get_objects()), threading.active_count(), len(os.listdir("/dev/fd"))
+
+    locks.stop()
+    cycles = 200 if EXPLORE else 10
+    for _ in range(5):
+        cycle()
+    objects, threads, files = counted()
+    for _ in range(cycles):
+        cycle()
+    more, threads_now, files_now = counted()
+    assert (threads_now, files_now) == (threads, files)
+    assert (more - objects) / cycles < 3
+
+
+def test_a_call_after_stop_begins_a_new_node() -> None:
+    """As the first use does; what belongs to the old node is refused."""
+    old = locks.start()
+    lock = locks.Lock(("a",))
+    lock.acquire()
+    locks.stop()
+    with pytest.raises(locks.errors.NodeNotRunning):
+        old.spawn_agent()
+    with pytest.raises(locks.errors.NodeNotRunning):
+        locks_leader.start(locks_leader.Behaviour, node=old)
+    with locks.Lock(("a",)):
+        assert locks.start() is not old
+
+
+def test_two_may_stop_it_and_start_it_beside_each_other() -> None:
+    """Each `start` returns a node, and at the end there is one, or none."""
+    besides = [Beside(each) for each in (locks.start, locks.stop, locks.start, locks.stop)]
+    eventually(lambda: all(each.results["done"] > 300 for each in besides))
+    for each in besides:
+        each.join()
+        assert set(each.results) == {"done"}
+    locks.stop()
+    eventually(lambda: not [t for t in threading.enumerate() if t.name == "locks-home"])
