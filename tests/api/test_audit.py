@@ -40,7 +40,9 @@ class Lines(logging.Handler):
 
     def of(self, *events: str) -> list[Line]:
         """The lines of some events, when all that was done before is written."""
-        default_node().executor.call(int)
+        written = threading.Event()
+        default_node().executor.run_soon(written.set)
+        assert written.wait(60)
         return [each for each in self.lines if each["event"] in events]
 
 
