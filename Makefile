@@ -21,24 +21,26 @@ run: .venv/installed-base
 
 # Tests run side by side, those that share processes one after the other (tests/README.md). They start
 # many processes: what these import is compiled once.
+# With TESTS=test-all, what the other tests need is installed, too: web frameworks, schedulers, type checkers.
+TESTS ?= test
 PYTEST := $(PY) -m pytest -n auto --dist loadgroup
 test slow explore: export PYTHONDONTWRITEBYTECODE =
 test slow explore: export PYTHONPYCACHEPREFIX = $(CURDIR)/.venv/compiled
 
-test: .venv/installed-test
+test: .venv/installed-$(TESTS)
 	$(PYTEST) -m "not slow and not explore" $(ARGS)
 
-slow: .venv/installed-test
+slow: .venv/installed-$(TESTS)
 	$(PYTEST) -m "slow and not explore" $(ARGS)
 
 # `make test` tries the same random cases each time, `make explore` others: LOCKS_SEED=17 chooses them.
 explore: export LOCKS_SEED ?= $(shell $(PYTHON) -c 'import random; print(random.randrange(10**6))')
-explore: .venv/installed-test
+explore: .venv/installed-$(TESTS)
 	$(PYTEST) -m explore $(ARGS)
 
 # Locks for Dask and Ray, with the engines that are installed for it: make engines ENGINES=dask,ray
 ENGINES ?= dask
-engines: .venv/installed-test .venv/installed-$(ENGINES)
+engines: .venv/installed-$(TESTS) .venv/installed-$(ENGINES)
 	$(PY) -m pytest $(addprefix tests/engines/test_,dask.py ray.py pages.py) $(ARGS)
 
 bench: .venv/installed-bench
@@ -52,7 +54,7 @@ docs: .venv/installed-docs
 screenshots: .venv/installed-test
 	$(PY) -m tests.cluster.screenshots
 
-check: .venv/installed-test
+check: .venv/installed-check
 	$(PY) -m ruff check .
 	$(PY) -m ruff check -q --preview --select RUF027 . # a text that lacks its f
 	$(PY) -m ruff format --check .

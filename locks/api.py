@@ -338,7 +338,8 @@ def surrender_nowait(
 def fencing_token(agent: Agent, lock_id: Sequence[Any], *, timeout: float | None = None) -> int:
     """The fencing token of a lock: larger than the token of each earlier holder of the same id.
 
-    That holds unless a server was restarted after its clock was set back.
+    That holds unless a server was restarted after its clock was set back: it begins its tokens at its clock. One of several servers
+    learns from the others what it had confirmed, so that matters only if a majority of them is restarted at the same time.
 
     Pass it along with what you do under the lock; the resource refuses a token smaller than one that it
     has seen. For a lock on several nodes, with `"all"` or `"majority"`, enough of them must confirm that

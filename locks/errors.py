@@ -14,7 +14,7 @@ sends to a client have the attributes, too (`locks.wire.refusals`).
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from locks.words import AgentId, Contender, Deadlock, LockId
@@ -53,6 +53,8 @@ __all__ = [
     "WaitsForItself",
     "anew",
     "assert_never",
+    "causes",
+    "listed",
     "nearest",
 ]
 
@@ -375,3 +377,28 @@ def nearest(word: str, words: Iterable[str]) -> str:
 
     found = get_close_matches(word, list(words), n=1)
     return f"; did you mean {found[0]}?" if found else ""
+
+
+_PLURAL = {"has": "have", "was": "were", "runs": "run"}
+
+
+def causes(by_name: Mapping[str, str]) -> str:
+    """Why servers don't serve, as sentences; a cause that several have is there once."""
+    together: dict[str, list[str]] = {}
+    for name, why in by_name.items():
+        rest = why.removeprefix(f"{name} ")
+        together.setdefault(why.replace(name, "{}") if rest == why else rest, []).append(name)
+    return ". ".join(_cause(names, by_name[names[0]]) for names in together.values())
+
+
+def _cause(names: Sequence[str], why: str) -> str:
+    """A cause that these servers have; it may begin with the name of the first one."""
+    verb, _, rest = why.removeprefix(f"{names[0]} ").partition(" ")
+    if names[1:] and why.startswith(names[0]) and verb in _PLURAL:
+        return f"{listed(names)} {_PLURAL[verb]} {rest}"
+    return why if why.startswith(names[0]) and not names[1:] else f"{listed(names)}: {why}"
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names in a sentence."""
+    return " and ".join([", ".join(names[:-1]), names[-1]] if names[1:] else names)

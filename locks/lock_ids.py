@@ -409,10 +409,15 @@ def _plain(value: Any, element: Any) -> Any:
     if plain is _NOTHING:
         raise _refused(
             value,
-            f"has an element of the type {kind.__name__}, {shown(element)}",
+            f"has an element of the type {_named(kind)}, {shown(element)}",
             "use str, int, float, bool, None, bytes, a UUID, date, datetime or enum member, or a tuple of these",
         )
     return plain
+
+
+def _named(kind: type) -> str:
+    """The name of a type; some have the name of one of Python's own, such as `numpy.bool`."""
+    return kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
 
 
 _NOTHING = object()

@@ -211,6 +211,17 @@ def check_has_no_port(name: str) -> None:
         )
 
 
+def check_own_name(name: str) -> None:
+    """Raise `InvalidOption` if the name that a node is to have includes a port."""
+    host, colon, port = name.partition("@")[2].partition(":")
+    if host and colon and port.isdecimal():
+        bare = name.removesuffix(f":{port}")
+        raise InvalidOption(
+            f"the node's name {name} has a port; the name is {bare}; the address is another option, --listen or listen=: {host}:{port}",
+            value=shown(name),
+        )
+
+
 def is_seconds(value: Any) -> bool:
     """Whether a value is a number of seconds >= 0: not `True`, not NaN, and not an int larger than any float."""
     return (

@@ -150,6 +150,8 @@ class Lock(Movable, ClientBlock, metaclass=Shown):
                 self._let_go(hold.held)
             raise
 
+    _held_already = "the caller already holds it, and a Lock is not re-entrant; use an RLock"
+
     def _acquire(
         self, timeout: float | None, blocking: bool, hold: Hold, quiet: bool = False
     ) -> bool:
@@ -176,9 +178,8 @@ class Lock(Movable, ClientBlock, metaclass=Shown):
                         blocking = timeout > 0
                         continue
                     raise MisuseError(
-                        f"can't acquire {show(self.lock_id)}: the caller already holds it, and a Lock is not re-entrant; use "
-                        "an RLock. If another request or task acquired it in this thread, give each of them an owner: "
-                        'locks.Lock(..., owner=locks.Owner("request 17"))',
+                        f"can't acquire {show(self.lock_id)}: {self._held_already}. If another request or task acquired it in this thread, give each of them an owner: "
+                        f'locks.{type(self).__name__}(..., owner=locks.Owner("request 17"))',
                         lock_id=self.lock_id,
                     )
                 call = PendingCall()

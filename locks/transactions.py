@@ -77,14 +77,14 @@ class Transaction(Movable, ClientBlock):
         if options:
             check_options(options)
         self._timeout = options.get("timeout")
-        self._abort = on_deadlock == "abort"
-        self._created = created
         self._await_nodes = options.get("await_nodes", False)
         self._on_lost = options.get("on_lost")
         self._nodes = options.get("nodes")
         self._require = options.get("require")
         self._label = options.get("label")
         self._owner = options.get("owner")
+        self._abort = on_deadlock == "abort"
+        self._created = created
         self._begun: Agent | None = None
         self._learns = learned
         self._taken: tuple[LockId, ...] = ()

@@ -16,7 +16,7 @@ from locks.lock_ids import shown
 from locks.model import check_lock_id, check_timeout
 from locks.node import Node, RemoteError
 from locks.ownership.worker import check_node
-from locks.program.default import default_node
+from locks.program.default import check_shared, default_node
 from locks.runtime.actor import GeventFuture
 from locks.runtime.callables import check_callable
 from locks.runtime.interrupts import whole
@@ -107,7 +107,7 @@ def start(
 
     Raises:
         InvalidOption: An argument is wrong; nothing was started.
-        MisuseError: The name is taken, or the node was started to be alone.
+        MisuseError: The name is taken; or the node is alone without `servers=locks.HERE`, so each program would lead.
         NodeNotRunning: The node was stopped.
     """
     if not (isinstance(behaviour, type) and issubclass(behaviour, Behaviour)):
@@ -130,7 +130,8 @@ def start(
     else:
         label = behaviour.__name__[:100] if behaviour.__name__.isidentifier() else role
     resource = check_resource(behaviour.__qualname__ if resource is None else resource)
-    node = check_node(node) or default_node()
+    check_is_shared(resource, check_node(node))
+    node = node or default_node()
     node.check_running()
     checked = policy_of(policy, nodes, servers_of(node, resource))
     check_electorate(node, checked)
@@ -162,6 +163,19 @@ def _give_up(given_up: list[bool], made: list[Ref]) -> None:
     given_up.append(True)
     for ref in made:
         ref.stop(block=False)
+
+
+def check_is_shared(resource: Any, node: Node | None) -> None:
+    """Refuse an election in a program whose locks no other program sees, unless that is intended.
+
+    Raises:
+        MisuseError: The program has no lock servers.
+    """
+    check_shared(
+        f"each program that takes part in {shown(resource)} would lead",
+        among_peers=True,
+        node=node,
+    )
 
 
 def check_resource(resource: Any) -> Any:

@@ -19,12 +19,10 @@ from typing import Any
 import locks
 from locks.cli.child import Child, Signals, check_patience, label_of, run_with_signals
 from locks.cli.joining import add_command_line, add_options, join
-from locks.cli.observing import MOMENT, say_silent
 from locks.cli.printing import say
 from locks.cli.run import FAILED, IN_VAIN
 from locks.cli.waiting import Waiting
 from locks.facts.around import ElectionLock
-from locks.facts.gather import await_servers, lock_servers, own_servers
 from locks_leader.election import Election, Leadership
 from locks_leader.errors import LeaderTimeout
 
@@ -69,7 +67,6 @@ def _elected(options: argparse.Namespace, signals: Signals) -> int:
     try:
         check_patience(options.kill_after)
         join(options)
-        _say_who_is_missing(options)
         label = options.label or label_of("elect", options.command_line)
         while True:
             with Waiting("locks elect", lock_id) as wait:
@@ -81,16 +78,3 @@ def _elected(options: argparse.Namespace, signals: Signals) -> int:
     except locks.LocksError as error:
         say("locks elect", error)
         return IN_VAIN if isinstance(error, LeaderTimeout) else FAILED
-
-
-def _say_who_is_missing(options: argparse.Namespace) -> None:
-    """Print which servers do not answer, if they are too many to elect anybody: this program waits for them."""
-    patience = MOMENT if options.timeout is None else min(MOMENT, options.timeout)
-    await_servers(patience)
-    found = lock_servers(timeout=patience)
-    if len(found.facts) < own_servers().enough:
-        print(
-            "locks elect: too few lock servers answer; waiting for them (see --servers)",
-            file=sys.stderr,
-        )
-        say_silent(found.silent)

@@ -24,10 +24,13 @@ from locks.runtime.monitor import current_client, watch_end
 from locks.runtime.native import native_rlock
 from locks.runtime.port import world
 from locks.runtime.waiter import Event
-from locks_leader.api import start
+from locks_leader.api import check_is_shared, start
 from locks_leader.behaviour import Behaviour
 from locks_leader.errors import LeadershipLost, LeaderTimeout
-from locks_leader.policy import Policy, named_nodes
+from locks_leader.policy import Policy, named_nodes, policy_of
+from locks_leader.shell.acquaintance import servers_of
+from locks_leader.shell.obstacles import too_few, who_leads
+from locks_leader.shell.transactions import LOCKS_LEADER
 from locks_leader.state import ElectionState
 
 if sys.version_info >= (3, 11):
@@ -66,9 +69,10 @@ class Leadership:
 
     @property
     def term(self) -> int:
-        """The leader's term; it may rise while it leads, when it takes over further nodes."""
-        if not self.lost.is_open:
-            self._term = max(self._term, self._state.own_term)
+        """The leader's term, which stays the same as long as it leads.
+
+        Leaders of islands (no servers, no `nodes`) that meet later are not ordered by their terms.
+        """
         return self._term
 
     def ensure_leading(self) -> None:
@@ -171,7 +175,7 @@ class Election(Movable):
         """Stand for election; `on_elected` and `on_lost` tell how it goes.
 
         Raises:
-            MisuseError: It takes part already.
+            MisuseError: It takes part already; or the program has no lock servers, so each one would lead.
             InvalidOption: An argument of the election is wrong.
         """
         self._begin(_Part(self, once=False))
@@ -206,13 +210,15 @@ class Election(Movable):
 
         Raises:
             LeaderTimeout: Time ran out; this program does not take part any more.
-            MisuseError: It takes part already; or the function is a coroutine function or a
-                generator, or returned a coroutine, of which nothing was run.
+            MisuseError: It takes part already; the program has no lock servers, so each one would lead; or the function is
+                a coroutine function or a generator, or returned a coroutine, of which nothing was run.
             OperatingError: The node was stopped meanwhile.
             Exception: What the function raises; the leadership is given up.
         """
         check_timeout(timeout)
         check_callable(function, "function", RUN_IN_A_COROUTINE)
+        if self._origin is None:  # otherwise `_home` says where it belongs
+            check_is_shared(self.name, self._node)
         # The same one each time, if the leadership is lost before the function has begun.
         node = self._node or self._home()
         deadline = None if timeout is None else node.clock() + timeout
@@ -225,7 +231,7 @@ class Election(Movable):
                 left = None if deadline is None else max(0.0, deadline - node.clock())
                 if not part.decided.wait(left):
                     raise LeaderTimeout(
-                        f"timed out after {timeout} s waiting to be elected in {self.name!r}",
+                        f"timed out after {timeout} s waiting to be elected in {self.name!r}{self._why_not(node)}",
                         timeout=timeout,
                     )
                 if part.leadership is None:
@@ -248,6 +254,14 @@ class Election(Movable):
                 part.over.wait(5)
             part.check_failed()
             before, part = part, _Part(self, once=True, stopping=part.stopping)
+
+    def _why_not(self, node: Node) -> str:
+        """Why this program was not elected in time: the end of a sentence."""
+        policy = policy_of(self._policy, self._nodes, servers_of(node, self.name))
+        if why := too_few(node, policy):
+            return f": {why}"
+        leader = who_leads(node, policy, (LOCKS_LEADER, self.name))
+        return f": {leader} leads" if leader else ""
 
     def __call__(self, function: Callable[Concatenate[Leadership, P], R]) -> Callable[P, R | None]:
         """As a decorator: to call the function is to `run` it. The leadership comes first, before the arguments of the call."""

@@ -104,17 +104,13 @@ class ElectionState:
 
     @property
     def term(self) -> int:
-        """The leader's term: larger than that of each leader before it on the same nodes.
+        """The leader's term: larger than that of each leader before it on the same nodes, unless a clock was set back (`locks_leader.Leadership`).
+
+        It rises while an instance leads, when that takes over further nodes; `locks_leader.Leadership.term` does not.
 
         While nobody leads, that of the last leader that was known; 0 if there was none.
         """
         return self._instance.machine.term
-
-    @property
-    def own_term(self) -> int:
-        """The term of this instance if it leads; 0 if it does not."""
-        machine = self._instance.machine
-        return machine.term if machine.leader == self.me else 0
 
     @property
     def candidates(self) -> list[Ref]:

@@ -135,3 +135,9 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
     With -s all runs in one process, for workers show nothing of what tests print.
     """
     return 0 if config.option.capture == "no" else (os.cpu_count() or 1) + 2
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The test's program has no servers on purpose: elections and the like are refused otherwise."""
+    monkeypatch.setenv("LOCKS_SERVERS", "here")

@@ -14,10 +14,12 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from importlib.util import find_spec
 from types import FrameType, ModuleType
 from typing import Any, TypeVar
 
 import gevent
+import pytest
 from gevent._hub_local import get_hub_if_exists
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -105,3 +107,10 @@ def _name(condition: Callable[[], object]) -> str:
         except OSError:
             pass
     return name
+
+
+def needs(*packages: str) -> None:
+    """Skip a module of tests, with a line, where packages are missing; `pip install -e '.[test-all]'` has all."""
+    missing = [each for each in packages if find_spec(each) is None]
+    if missing:
+        pytest.skip(f"not installed: {', '.join(missing)}", allow_module_level=True)

@@ -103,7 +103,9 @@ def test_11_a_token_saves_the_bank() -> None:
             assert bank.balance == (balance if accepted else before)
 
 
-@pytest.mark.parametrize("draft", [each for each in DRAFTS if each.name in FAILURES], ids=str)
+@pytest.mark.parametrize(
+    "draft", [each for each in DRAFTS if each.name in FAILURES], ids=lambda each: each.name
+)
 def test_12_a_draft_fails(draft: object) -> None:
     """Your schedule is possible, and ends as it must not."""
     (found,) = [each for each in DRAFTS if each == draft]

@@ -9,7 +9,10 @@ from typing import Any
 from locks.cli.printing import say
 from locks.errors import LocksError
 from locks.otp.names.addresses import Locator
-from locks.program.settings import FILE, SETTINGS, arguments, read_settings
+from locks.program import meeting as meeting  # what `check_settings` needs
+from locks.program.default import check_settings
+from locks.program.local import servers_by_word
+from locks.program.settings import FILE, SETTINGS, Setting, read_settings
 
 __all__ = ["add_command"]
 
@@ -28,26 +31,32 @@ def add_command(commands: Any, about: str) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
+    found: dict[str, Setting] = {}
+    wrong: LocksError | None = None
     try:
         found = read_settings()
-        servers = arguments(found).get("servers")
+        check_settings(found)
     except LocksError as error:
-        if options.json:
-            print(json.dumps({"error": str(error)}))
-        say("locks config", error)
-        return 2
+        wrong = error
     if options.json:
-        print(json.dumps({name: setting._asdict() for name, setting in found.items()}))
-        return 0
-    width = max(map(len, SETTINGS))
-    for name in SETTINGS:
-        setting = found.get(name)
-        if setting is None:
-            print(f"{name:{width}}  (default)")
-        else:
-            value = setting.value
-            text = ", ".join(value) if isinstance(value, list) else str(value)
-            if name == "servers" and isinstance(servers, Locator):
-                text = servers.describe()
-            print(f"{name:{width}}  {text}    from {setting.source}")
-    return 0
+        shown = {name: setting._asdict() for name, setting in found.items()}
+        print(json.dumps(shown | ({"error": str(wrong)} if wrong else {})))
+    elif found or not wrong:
+        width = max(map(len, SETTINGS))
+        for name in SETTINGS:
+            print(f"{name:{width}}  {_text(name, found.get(name))}")
+    if wrong:
+        say("locks config", wrong)
+    return 2 if wrong else 0
+
+
+def _text(name: str, setting: Setting | None) -> str:
+    """A setting as it is shown."""
+    if setting is None:
+        return "(default)"
+    value = setting.value
+    text = ", ".join(value) if isinstance(value, list) else str(value)
+    if name == "servers" and isinstance(value, str):
+        servers = servers_by_word(value)
+        text = servers.describe() if isinstance(servers, Locator) else text
+    return f"{text}    from {setting.source}"

@@ -16,6 +16,7 @@ import json
 import logging
 import math
 import signal
+import sys
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from locks.cli.printing import say
 from locks.cli.web import page_served
 from locks.errors import InvalidOption, LocksError
 from locks.metrics.serving import checked_address, serve
+from locks.model import check_own_name
 from locks.otp.options import TLS, parse_servers
 from locks.program.default import start, stop
 from locks.program.draining import drain
@@ -38,6 +40,7 @@ from locks.runtime.waiter import Event
 
 __all__ = ["add_command"]
 
+ANY_PORT = "127.0.0.1:0"
 EXAMPLES = """\
   python -m locks node --name a@127.0.0.1 --listen 127.0.0.1:9100 --cookie-file cookie
   python -m locks node --name b@127.0.0.1 --servers a@127.0.0.1:9100,b@127.0.0.1:9101 --cookie-file cookie
@@ -157,6 +160,7 @@ def _run(options: argparse.Namespace) -> int:
         if name is None or not (options.cookie_file or "cookie_file" in said):
             missing = "name: pass --name" if name is None else "cookie: pass --cookie-file"
             raise InvalidOption(f"the lock server has no {missing}")
+        check_own_name(name)
         reloading = Reloading(settings, _given(options))
         servers = servers_in(options) or said.get("servers")
         if isinstance(servers, str):
@@ -166,7 +170,7 @@ def _run(options: argparse.Namespace) -> int:
                 f"this node, {name}, is not one of the servers {', '.join(servers)}: a lock server must be in "
                 "its own list of servers"
             )
-        listen = options.listen or said.get("listen") or (None if servers else "127.0.0.1:0")
+        listen = options.listen or said.get("listen") or (None if servers else ANY_PORT)
         metrics = options.metrics and checked_address(
             options.metrics, bool(said.get("allow_plaintext"))
         )
@@ -190,6 +194,12 @@ def _run(options: argparse.Namespace) -> int:
     assert node.address is not None  # it listens: otherwise it would be a client
     host, port = node.address
     told = {"name": node.name, "host": host, "port": port, **told}
+    if listen == ANY_PORT and not (options.listen or "listen" in said):
+        print(
+            f"locks node: {node.name} listens at {host}:{port}, a free port that is another one at the next start; choose one with "
+            f"--listen {host}:{port}",
+            file=sys.stderr,
+        )
     try:
         with ExitStack() as stack:
             if options.web:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import time
+from collections.abc import Collection
 from typing import Any
 
-from locks.cli.observing import NOTHING, add_looking, print_json, say_silent, table
-from locks.cli.restart import before_restart
+from locks.cli.observing import MOMENT, NOTHING, add_looking, print_json, say_silent, table
+from locks.cli.restart import BREATH, before_restart
 from locks.core.facts import NodeFact
-from locks.errors import InvalidOption
+from locks.errors import InvalidOption, causes
 from locks.facts.around import LOCKS_LEADER, standing
 from locks.facts.data import tree_as_data
-from locks.facts.gather import lock_servers, memories, own_servers, requests
+from locks.facts.gather import can_do_once, lock_servers, memories, own_servers, requests
 from locks.facts.stories import duration
-from locks.runtime.clock import wall
+from locks.program.default import default_node
+from locks.runtime.clock import monotonic, wall
 
 __all__ = ["add_command"]
 
@@ -23,7 +26,7 @@ EXAMPLES = """\
   locks status --before-restart locks@10.0.0.7 && ssh 10.0.0.7 systemctl restart locks
   locks status --with locks@10.0.0.7                                     # as a probe of one server
 """
-SAYS = """Which lock servers answer, and whether they are enough to take a lock. CLOCK: how far the server's clock is
+SAYS = """Which lock servers answer, and whether a program with these settings can take a lock, do something once and be elected. CLOCK: how far the server's clock is
 ahead of the clock of this machine, as far as the network delay allows to tell. WAITING: without candidates of elections that
 wait while another one leads."""
 HEADS = (
@@ -40,8 +43,8 @@ def add_command(commands: Any, about: str) -> None:
         _run,
         what=about,
         says=SAYS,
-        nothing="too few lock servers answer to take a lock, or the server in --with does not, or the one in "
-        "--before-restart should not be restarted now",
+        nothing="too few lock servers answer and serve this program to take a lock, or to do something once, or the server in --with "
+        "does not answer, or the one in --before-restart should not be restarted now",
         examples=EXAMPLES,
     )
     parser.add_argument(
@@ -60,7 +63,14 @@ def _run(options: argparse.Namespace) -> int:
     clock = (begun + wall()) / 2  # assumes that all have answered in the middle
     facts: list[NodeFact] = sorted(found.facts)
     missing = options.among not in (None, *(fact.node for fact in facts))
-    enough = len(facts) >= needed
+    node = default_node()
+    refusing = {
+        fact.node: node.refusals[fact.node]
+        for fact in facts
+        if fact.node in node.refusals and fact.node not in node.alive
+    }
+    enough = len(facts) - len(refusing) >= needed
+    once, why = _await_once(refusing.keys(), options.timeout) if enough else (False, "")
     pages = memories(timeout=options.timeout) if facts else {}
     forgot = [name for name, page in pages.items() if not page.complete]
     keeping = [name for name, page in pages.items() if page.keeps]
@@ -69,8 +79,12 @@ def _run(options: argparse.Namespace) -> int:
     locks = "locks can" if enough else "some locks can NOT" if known.copies else "locks can NOT"
     apart = f", because each lock is on {known.copies} of them" if known.copies else ""
     answer = "answers" if len(facts) == 1 else "answer"
-    text = f"{len(facts)} of {servers} lock servers {answer}; {needed} are needed{apart}: {locks} be taken."
+    lacks = f", but {len(refusing)} of these will not serve this program" if refusing else ""
+    text = f"{len(facts)} of {servers} lock servers {answer}{lacks}; {_are_needed(needed)}{apart}: {locks} be taken."
     wrong = [] if enough else [text]
+    wrong += [f"{causes(refusing)}."] if refusing else []
+    if enough and not once:
+        wrong.append(f"Nothing can be done once (locks.once): {why or 'too few servers answer'}.")
     if missing:
         wrong.append(f"{options.among} does not answer.")
     name = options.before_restart
@@ -80,7 +94,7 @@ def _run(options: argparse.Namespace) -> int:
             raise InvalidOption(
                 f"--before-restart {name}: there is no such lock server; the servers are {', '.join(known.nodes)}"
             )
-        up = [fact.node for fact in facts if fact.node not in forgot]
+        up = [fact.node for fact in facts if fact.node not in forgot and fact.node not in refusing]
         absent = [each for each in known.nodes if each not in (name, *up)]
         restart = before_restart(name, known.needed, absent, options.timeout)
         wrong += [] if restart.is_safe else restart.lines()[:1]
@@ -88,12 +102,14 @@ def _run(options: argparse.Namespace) -> int:
         print_json(
             {
                 "enough": enough,
+                "once": once,
                 "servers": servers,
                 "answered": len(facts),
                 "needed": needed,
                 **({"copies": known.copies} if known.copies else {}),
                 **({"missing": options.among} if missing else {}),
                 "nodes": [_as_data(fact, clock, candidates[fact.node]) for fact in facts],
+                "refusing": refusing,
                 "forgetful": forgot,
                 "keeping": keeping,
                 "not_writing": troubles,
@@ -112,7 +128,7 @@ def _run(options: argparse.Namespace) -> int:
             )
         lines = restart.lines() if restart else []
         print("\n".join(dict.fromkeys([text, *wrong, *lines])))
-        if forgot:
+        if forgot and once:
             print(
                 f"{', '.join(forgot)}: begun without a memory of what is done once; waiting for the other servers to tell it."
             )
@@ -124,6 +140,21 @@ def _run(options: argparse.Namespace) -> int:
             )
         say_silent(found.silent)
     return NOTHING if wrong else 0
+
+
+def _are_needed(needed: int) -> str:
+    """How many servers are needed."""
+    return f"{needed} {'is' if needed == 1 else 'are'} needed"
+
+
+def _await_once(refusing: Collection[str], timeout: float) -> tuple[bool, str]:
+    """Whether something can be done once, or why not; servers that were just started tell each other what is done first."""
+    deadline = monotonic() + min(MOMENT, timeout)
+    while True:
+        can, why = can_do_once(refusing, timeout=timeout)
+        if can or monotonic() >= deadline:
+            return can, why
+        time.sleep(BREATH)
 
 
 def _as_row(

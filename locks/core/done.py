@@ -64,6 +64,7 @@ __all__ = [
     "grants_over",
     "read",
     "shifted",
+    "why_not",
 ]
 
 MOST_MARKS = 100  # in one page
@@ -270,6 +271,18 @@ def read(servers: Collection[str], told: Mapping[str, MarkFact]) -> Reading | No
         return None
     marks = [fact.mark for name, fact in told.items() if name in grants and fact.mark is not None]
     return Reading(grants, max(marks, key=lambda mark: mark.token, default=None))
+
+
+def why_not(name: str, fact: MarkFact, servers: Collection[str]) -> str:
+    """Why the answer of a server does not count for a client of these servers; empty if it is the grant alone that may be missing."""
+    if set(fact.servers) != set(servers):
+        return f"{name} was not started with the servers {', '.join(servers)}; start it with all of them"
+    if not fact.complete:
+        return (
+            f"{name} has begun without a memory, and the others have not told what is done; if a majority of "
+            "the servers has lost its memory, restart all of them to begin anew"
+        )
+    return f"{name} can't write its state file: {fact.trouble}" if fact.trouble else ""
 
 
 def are_set(

@@ -27,6 +27,7 @@ from apscheduler.schedulers.base import BaseScheduler
 
 import locks
 from locks.engines.leading import Leading, from_mark, to_mark
+from locks.program.default import check_shared
 
 __all__ = ["OneClock"]
 
@@ -61,7 +62,12 @@ class OneClock:
         )
 
     def start(self) -> None:
-        """Start the scheduler and compete for the lead; call it in each worker, after a fork."""
+        """Start the scheduler and compete for the lead; call it in each worker, after a fork.
+
+        Raises:
+            MisuseError: The program has no lock servers, so each one would run the jobs.
+        """
+        check_shared("each process would run the jobs", among_peers=True)
         self.scheduler.add_listener(self._has_run, EVENT_JOB_SUBMITTED | EVENT_JOB_MAX_INSTANCES)
         self.scheduler.add_listener(self._has_ended, EVENT_SCHEDULER_SHUTDOWN)
         self.scheduler.start(paused=True)

@@ -22,6 +22,7 @@ import locks
 from locks.engines.leading import Leading, from_mark, to_mark
 from locks.model import check_lock_id, check_timeout, show
 from locks.node.client.clients import plain_label
+from locks.program.default import check_shared
 from locks.runtime.callables import check_callable, check_ran
 
 __all__ = ["LeaderMixin", "Scheduler", "single"]
@@ -60,7 +61,13 @@ class LeaderMixin:
         """Do nothing yet: the leader sets the schedule up. Two beats with one schedule file would damage it."""
 
     def tick(self, *args: Any, **options: Any) -> float:
-        """Wait until this beat leads; then send due tasks, like any scheduler."""
+        """Wait until this beat leads; then send due tasks, like any scheduler.
+
+        Raises:
+            MisuseError: The program has no lock servers, so each beat would send.
+        """
+        if not self._is_set_up:
+            check_shared("each beat would send all tasks", among_peers=True)
         try:
             if self._leading.lost:
                 logger.error("this beat stops leading: it lost its lock")
@@ -153,7 +160,7 @@ def single(
         timeout: Seconds to wait for a running call.
 
     Returns:
-        The decorator; write it below `@app.task`.
+        The decorator; write it below `@app.task`. A call raises `MisuseError` if the program has no lock servers.
 
     Raises:
         InvalidOption: The timeout is wrong.
@@ -170,6 +177,7 @@ def single(
         def run(*args: P.args, **options: P.kwargs) -> R | None:
             wanted = lock_id(*args, **options) if callable(lock_id) else fixed
             assert wanted is not None
+            check_shared(f"each worker would run {function.__qualname__}", among_peers=True)
             with locks.transaction(label=label) as tx:
                 try:
                     tx.write_lock(wanted, timeout=timeout)

@@ -18,6 +18,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError
 
 import locks
+from locks.program.default import check_shared
 from locks.program.settings import SETTINGS
 from locks.shapes.once import Once
 
@@ -90,12 +91,14 @@ class LockedCommand(BaseCommand):
         """Run it, with the lock.
 
         Raises:
-            CommandError: Another run is in progress, or it is already done; or that is unknown, or the lock was lost.
+            CommandError: Another run is in progress, or it is already done; or that is unknown, the lock was lost, or there are no
+                lock servers.
         """
         wanted = self.lock_id or ("manage.py", self._name)
         wait, key = options.pop("wait", 0.0), options.pop("once", None)
         label = f"manage.py {self._name}"
         try:
+            check_shared(f"{self._name} could run twice at the same time", among_peers=key is None)
             with ExitStack() as stack:
                 try:
                     if key is None:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import getpass
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
 from locks.api import checked_agent_id
+from locks.core.done import why_not
 from locks.core.facts import (
     Answer,
     AskClients,
     AskDeadlocks,
+    AskMark,
     AskMarks,
     AskMembers,
     AskNode,
@@ -20,6 +22,7 @@ from locks.core.facts import (
     Broken,
     ClientPage,
     DeadlockPage,
+    MarkFact,
     MarkPage,
     MemberPage,
     NodeFact,
@@ -27,7 +30,7 @@ from locks.core.facts import (
     RequestPage,
 )
 from locks.core.statistics import NodeStatistics
-from locks.errors import InvalidOption, NodeNotRunning
+from locks.errors import InvalidOption, NodeNotRunning, causes
 from locks.facts.around import Around
 from locks.facts.graph import WaitReport, waits_of
 from locks.facts.look import Look
@@ -47,6 +50,7 @@ __all__ = [
     "all_nodes",
     "await_servers",
     "break_transaction",
+    "can_do_once",
     "deadlocks",
     "lock_servers",
     "look",
@@ -63,6 +67,7 @@ PATIENCE = 5.0
 GRACE = 0.1  # seconds for the last of the servers to connect
 AT_ONCE = 100  # client nodes that are asked at the same time
 LONGEST_REASON = 300  # characters
+PROBE = ("locks status",)  # a lock id that is only asked about
 WRONG = "its answer is for another question"
 
 
@@ -160,6 +165,29 @@ def memories(*, timeout: float = PATIENCE) -> dict[str, MarkPage]:
     questions = {name: AskMarks(NUMBER.most) for name in all_servers(node).nodes}
     said = ask_all(node, questions, timeout).said
     return {name: page for name, page in sorted(said.items()) if isinstance(page, MarkPage)}
+
+
+def can_do_once(refusing: Container[str] = (), *, timeout: float = PATIENCE) -> tuple[bool, str]:
+    """Whether lock servers can say what is done once (`locks.once`), and why the answers of some would not count.
+
+    Args:
+        refusing: Servers that do not serve this program.
+        timeout: Seconds to wait for them at most.
+    """
+    check_timeout(timeout)
+    node = default_node()
+    servers = all_servers(node)
+    question = AskMark(AgentId(1, node.name, 0), PROBE, int(node.now() // 1000))
+    said = ask_all(node, dict.fromkeys(servers.nodes, question), timeout).said
+    with_it = servers.around(PROBE)
+    found = {
+        name: why_not(name, fact, with_it)
+        for name, fact in sorted(said.items())
+        if isinstance(fact, MarkFact) and name not in refusing
+    }
+    counting = sum(not why for why in found.values())
+    needed = servers._replace(require="majority").enough
+    return counting >= needed, causes({name: why for name, why in found.items() if why})
 
 
 def own_servers() -> Servers:

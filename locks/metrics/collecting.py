@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from locks.core.statistics import BOUNDS, MOST_ELECTIONS, Durations, TimesStatistics
 from locks.errors import MisuseError
 from locks.metrics.names import METRICS
+from locks.node.marks import memory_of
 from locks.node.node import Node
 from locks.node.observing.elections import is_contest
 from locks.node.observing.times import MOST_NAMES, OTHERS, first_name
@@ -34,8 +35,10 @@ __all__ = [
     "collector",
     "look",
     "node_at_hand",
+    "refusing",
     "require_client",
     "servers_of",
+    "why_not_once",
 ]
 
 Labels = dict[str, str]
@@ -199,6 +202,9 @@ def _others(node: Node) -> Iterator[tuple[str, Labels, float]]:
     yield "locks_servers", {}, known
     yield "locks_servers_connected", {}, connected_now
     yield "locks_servers_needed", {}, needed
+    yield "locks_servers_refusing", {}, len(refusing(node))
+    if node.name in servers:
+        yield "locks_memory_ready", {}, not why_not_once(node)
     expires = None if node.cluster is None else node.cluster.distribution.keys.expires
     if expires is not None:
         yield "locks_certificate_expires_seconds", {}, expires
@@ -208,6 +214,19 @@ def servers_of(node: Node) -> tuple[int, int, int]:
     """How many servers the program has, how many of them can be asked now, and how many must be so that every lock can be taken."""
     servers = _servers(node)
     return len(servers.nodes), len(node.alive.intersection(servers.nodes)), servers.enough
+
+
+def refusing(node: Node) -> dict[str, str]:
+    """The servers that run and do not serve the program, each with the reason."""
+    names = [each for each in _servers(node).nodes if each not in node.alive]
+    return {name: node.refusals[name] for name in names if name in node.refusals}
+
+
+def why_not_once(node: Node) -> str:
+    """Why a lock server can't say what is done once; empty if it can, or is none. In the turn."""
+    if node.cluster is None or node.name not in _servers(node).nodes:
+        return ""
+    return memory_of(node).why_not
 
 
 def _servers(node: Node) -> Servers:

@@ -98,6 +98,14 @@ METRICS = {
     "locks_servers_needed": Metric(
         "gauge", "How many of the servers must be up so that every lock can be taken."
     ),
+    "locks_servers_refusing": Metric(
+        "gauge",
+        "Servers that run and do not serve this program: another list of servers, another cookie, a clock that differs.",
+    ),
+    "locks_memory_ready": Metric(
+        "gauge",
+        "1 if the lock server can say what is done once; 0 if it has begun without a memory, or can't write its state file.",
+    ),
     "locks_certificate_expires_seconds": Metric(
         "gauge", "When the node's certificate expires, in seconds since 1970; only with TLS."
     ),

@@ -1,7 +1,7 @@
 """The metrics of a lock server over HTTP: `locks node --metrics 127.0.0.1:9464`.
 
 Beside them are `/healthz`, which is answered while the node takes turns, and `/readyz`, which says whether enough
-lock servers can be asked to take a lock.
+lock servers can be asked to take a lock, and whether this one can say what is done once.
 """
 
 from __future__ import annotations
@@ -13,7 +13,13 @@ from wsgiref.simple_server import WSGIRequestHandler
 
 from locks.errors import InvalidOption, OperatingError
 from locks.lock_ids import shown
-from locks.metrics.collecting import collector, node_at_hand, require_client, servers_of
+from locks.metrics.collecting import (
+    collector,
+    node_at_hand,
+    require_client,
+    servers_of,
+    why_not_once,
+)
 from locks.otp.options import is_loopback, parse_address
 
 __all__ = ["checked_address", "serve"]
@@ -65,7 +71,9 @@ def health(path: str) -> tuple[str, str] | None:
     if path == "/readyz" and node.cluster is not None and node.cluster.distribution.is_about_to_end:
         return DOWN, "the node is about to end, and takes nothing new"
     known, connected, needed = node.turn.ask(servers_of, node)
-    text = f"{connected} of {known} lock servers can be asked; {needed} are needed"
+    text = f"{connected} of {known} lock servers can be asked; {needed} {'is' if needed == 1 else 'are'} needed"
+    if path == "/readyz" and connected >= needed and (why := node.turn.ask(why_not_once, node)):
+        return DOWN, f"{text}; {why}"
     return OK if connected >= needed or path == "/healthz" else DOWN, text
 
 

@@ -96,6 +96,20 @@ class Memory:
         now = self._node.server.record.now()
         return any(mark.until > now for mark in self._marks)
 
+    @property
+    def why_not(self) -> str:
+        """Why it can't say what is done; empty if it can."""
+        if not self._recovery.complete:
+            return (
+                f"{self._node.name} has begun without a memory of what is done once, and waits for the other servers to tell it; if "
+                "a majority of the servers has lost its memory, restart all of them to begin anew"
+            )
+        return (
+            f"{self._node.name} can't write its state file: {self._trouble}"
+            if self._trouble
+            else ""
+        )
+
     # --- Answers --------------------------------------------------------------------------------
 
     def answer_mark(self, question: AskMark) -> MarkFact:

@@ -597,6 +597,12 @@ class Node(metaclass=Shown):
         self.thin.prepare()
         return sorted(self.agents_by_id.values(), key=operator.attrgetter("id"))
 
+    def why_away(self, name: str) -> str:
+        """Why the lock server of another node can't be asked."""
+        from locks.node.observing.inquiries import unreachable  # few programs need it
+
+        return self.refusals.get(name) or unreachable(name, self)
+
     def view(
         self,
         lock_id: LockId,

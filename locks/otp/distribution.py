@@ -50,7 +50,7 @@ from locks.otp.links.line import Line
 from locks.otp.links.link import LOOKS, GoOn, Link
 from locks.otp.links.stream import Stream
 from locks.otp.names.address_book import News
-from locks.otp.names.addresses import Address, HostAndPort, UnixAddress
+from locks.otp.names.addresses import Address, HostAndPort, UnixAddress, place
 from locks.otp.names.dialling import Dialling
 from locks.otp.names.port_mapper import PortMapper
 from locks.otp.names.ways import Finder, Ways
@@ -294,7 +294,7 @@ class Distribution:
     def address_of(self, name: str) -> str | None:
         """The address from which a node is connected; `None` if it is not."""
         link = self.links.get(name)
-        return None if link is None else f"{link.address[0]}:{link.address[1]}"[:255]
+        return None if link is None else place(link.address)[:255]
 
     def disconnect(self, name: str) -> bool:
         """Close the link to a node, and stay disconnected until `connect` is called."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from locks.errors import InvalidOption
 from locks.lock_ids import shown
 from locks.model import NODE_NAME, Require, check_node_name, check_require, is_seconds
-from locks.otp.admission.certificates import expiry_of, host_of
+from locks.otp.admission.certificates import expiry_of, host_of, hosts_of, wrong_host
 from locks.otp.admission.cookies import Cookies
 from locks.otp.admission.secret import Cookie
 from locks.otp.links.budgets import Limits
@@ -98,6 +98,21 @@ class TLS(NamedTuple):
         _, begin, rest = text.partition("-----BEGIN CERTIFICATE-----")
         own, end, _ = rest.partition("-----END CERTIFICATE-----")
         return expiry_of(ssl.PEM_cert_to_DER_cert(begin + own + end + "\n")) if own else None
+
+    def check_is_for(self, name: str) -> None:
+        """Raise `InvalidOption` if the certificate of a node that listens is for another host: all others would refuse it."""
+        if not self.check_hostname:
+            return
+        from locks.otp.links.tls import Tls
+
+        host = name.partition("@")[2]
+        own = Tls.own_certificate(*self.contexts())
+        if own is not None and wrong_host(own, host) is not None:
+            raise InvalidOption(
+                f"the certificate {self.certificate} is for {hosts_of(own) or 'no host'}, but this node is {name}, so all other nodes "
+                f"would refuse it: make one with `locks certificates {host}`, or name the node after a host that it is for",
+                tls=repr(self),
+            )
 
     def host_of(self, host: str) -> str:
         """The host for the name of a client on this host: one that its certificate is for, if that is checked.
@@ -202,7 +217,7 @@ class Options(NamedTuple):
         if cookie is None:
             if listen not in (None, False) or peers or given or tls is not None or epmd or state:
                 raise InvalidOption(
-                    "a node that accepts connections needs a cookie, a secret that all its peers share: "
+                    f"{_whose(name, given)} needs a cookie, a secret that all nodes share: "
                     "use start(..., cookie=...), or a file: --cookie-file, LOCKS_COOKIE_FILE; there is no default",
                 )
             return None
@@ -248,6 +263,8 @@ class Options(NamedTuple):
             raise InvalidOption(f"peers contains {own}, the node itself; remove it", peer=own)
         if options.listen is not None:
             options.check_address(options.listen, "listens on")
+            if name is not None and tls is not None:
+                tls.check_is_for(name)
         for address in options.peers.values():
             if address is not None:
                 options.check_address(address, "connects to")
@@ -311,8 +328,20 @@ def client_name(tls: TLS | None = None) -> str:
         return f"client-{os.getpid()}-{secrets.token_hex(6)}@localhost"
 
 
-def parse_peer(peer: Any, epmd: bool) -> tuple[str, Address | None]:
+def _whose(name: str | None, servers: Mapping[str, Address | None]) -> str:
+    """What a node without a cookie is, for the error."""
+    if servers and name not in servers:
+        return "a client of lock servers"
+    return "a node that connects to others, or accepts connections,"
+
+
+def parse_peer(peer: Any, epmd: bool, what: str = "peer") -> tuple[str, Address | None]:
     """Split `name@host:port`, or `name@host` if its port must be looked up.
+
+    Args:
+        peer: The text.
+        epmd: Whether ports can be looked up.
+        what: What it is, for the error.
 
     Raises:
         InvalidOption: It has neither form.
@@ -324,8 +353,8 @@ def parse_peer(peer: Any, epmd: bool) -> tuple[str, Address | None]:
         if not colon and epmd:
             return check_node_name(name), None
     raise InvalidOption(
-        f'peer {peer!r} has the wrong form; use "name@host:port"'
-        + (' or "name@host"' if epmd else "")
+        f'{what} {peer!r} is not of the form "name@host:port"'
+        + (' or "name@host"' if epmd else ", such as a@10.0.0.1:9100")
         + ("" if epmd else "; the port can be left out only with epmd=True"),
         peer=repr(peer),
     )
@@ -350,7 +379,7 @@ def parse_servers(
         raise InvalidOption(f"{len(each)} servers are too many; the limit is {MOST_SERVERS}")
     if isinstance(servers, Mapping):
         return {check_node_name(name): address for name, address in servers.items()}
-    found = dict(parse_peer(server, epmd) for server in each)
+    found = dict(parse_peer(server, epmd, "lock server") for server in each)
     if len(found) < len(each):
         raise InvalidOption(
             f"servers={shown(each)} contains a name twice; each server needs a unique name",

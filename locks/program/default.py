@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from locks.errors import InvalidOption, MisuseError
 from locks.lock_ids import shown
-from locks.model import NODE_NAME, Require, check_node_name, is_seconds
+from locks.model import NODE_NAME, Require, check_node_name, check_own_name, is_seconds
 from locks.node.client.leaks import warn_of_leak
 from locks.node.client.refusals import check_may_wait
 from locks.node.client.scope import Here, take_servers
@@ -21,7 +21,7 @@ from locks.node.node import Node, Trace
 from locks.node.observing.long_waits import LONG
 from locks.node.ports import Servers
 from locks.program.handed_down import hand_down, handed_down
-from locks.program.settings import arguments, read_settings
+from locks.program.settings import Setting, arguments, read_settings
 from locks.program.several import one_of_several
 from locks.runtime.executor import check_interpreter_lasts
 from locks.runtime.first_use import Unloaded, loaded
@@ -36,6 +36,7 @@ else:
     meeting = Unloaded("locks.program.meeting")
 
 __all__ = [
+    "check_settings",
     "check_shared",
     "default_node",
     "is_at_hand",
@@ -55,6 +56,22 @@ ONE_OF_SEVERAL = (
     'share, set LOCKS_SERVERS=local or call locks.start(servers="local"), or name servers=[...] on several machines; if each '
     "process is to have locks of its own, set LOCKS_SERVERS=here or call locks.start(servers=locks.HERE)"
 )
+OPTIONS = (
+    *(
+        "name",
+        "cookie",
+        "listen",
+        "servers",
+        "require",
+        "copies",
+        "peers",
+        "tls",
+        "epmd",
+        "net_ticktime",
+        "mesh",
+    ),
+    *("allow_plaintext", "log_waits_longer_than", "state", "limits"),
+)
 UNTOLD = (
     "node %s was started in process %s, and process %s was forked from it without Python's knowledge: it has the node's memory "
     "but not its threads. Use locks only after the fork; with --lazy-apps, uWSGI loads the program after the fork"
@@ -64,6 +81,7 @@ _default: Node | None = None
 _started_in = 0  # the process that started a node
 _newborn: Node | None = None  # a node that is still waiting for its servers
 _plan: _Plan | None = None  # of the node that was started last
+_begun: Node | None = None  # that node
 _preset: Callable[[], Mapping[str, Any]] | None = None
 _parents_plan: _Plan | None = None  # of the parent's node
 _may_inherit = True  # whether the settings of the parent's node were not looked up yet
@@ -214,6 +232,7 @@ def _running(given: Mapping[str, Any]) -> Node | None:
     Raises:
         MisuseError: It is running with other options than `start` was given.
     """
+    global _plan
     name, node = given["name"], _default  # which another thread may stop meanwhile
     if node is not None and node.running:
         _check_is_here(node)
@@ -229,6 +248,8 @@ def _running(given: Mapping[str, Any]) -> Node | None:
                 f"start {name or 'another one'}",
                 node=node.name,
             )
+        if isinstance(given["servers"], Here) and node is _begun and _plan is not None:
+            _plan = _plan._replace(here=True)  # now it is on purpose
         return node
     if node is not None:
         node.stop()  # its lock server crashed
@@ -295,6 +316,8 @@ def _plan_of(
             value=shown(long),
         )
     checked = None if name is None else check_node_name(name)
+    if checked is not None:
+        check_own_name(checked)
     here = isinstance(servers, Here)
     if isinstance(servers, tuple) and not servers:
         raise InvalidOption(
@@ -309,13 +332,27 @@ def _plan_of(
     return _Plan(checked, name is None, made, here, trace, register_agents, long)
 
 
+def check_settings(settings: Mapping[str, Setting]) -> None:
+    """Refuse settings that `start` would refuse, without looking for servers, or starting anything.
+
+    Raises:
+        InvalidOption: They are wrong.
+    """
+    found = arguments(settings)
+    options: dict[str, Any] = dict.fromkeys(OPTIONS) | found
+    if isinstance(options["servers"], meeting.Locator):
+        options["servers"] = None  # it would be looked for
+        options["require"] = options["copies"] = None
+    _plan_of(None, False, **options)
+
+
 def _begin(plan: _Plan) -> Node:
     """Create the node.
 
     Raises:
         MisuseError: This process is one of several, would have locks of its own, and nothing says that this is intended.
     """
-    global _default, _newborn, _plan, _parents_plan, _started_in
+    global _default, _newborn, _begun, _plan, _parents_plan, _started_in
     patcher = loaded("eventlet.patcher")
     if patcher is not None and patcher.is_monkey_patched("thread"):
         raise MisuseError(GREEN_THREADS, node=plan.name)
@@ -329,7 +366,7 @@ def _begin(plan: _Plan) -> Node:
         plan.register_agents,
         plan.log_waits_longer_than,
     )
-    _default = node
+    _default = _begun = node
     if plan.here:
         take_servers(node, Servers.alone(plan.name))
     _plan, _parents_plan = plan, None
@@ -477,24 +514,41 @@ def default_node() -> Node:
     return start() if _parents_plan is None else _start_as_parent()
 
 
-def check_shared(otherwise: str) -> None:
+def check_shared(otherwise: str, *, among_peers: bool = False, node: Node | None = None) -> None:
     """Refuse what is for several programs if no other program sees this program's locks, and nothing says that this is intended.
+
+    It starts no node, so that the program can still be given servers.
 
     Args:
         otherwise: What would come of it.
+        among_peers: Whether a node that meets others without servers will do, too.
+        node: The node; this program's node by default.
 
     Raises:
         MisuseError: The program has no lock servers.
     """
-    default_node()
-    plan = _plan
-    if is_simulated() or plan is None or plan.here or (plan.options and plan.options.servers):
+    if is_simulated() or _is_shared(running_node() if node is None else node, among_peers):
         return
     raise MisuseError(
         f"no lock servers configured: {otherwise}. Set LOCKS_SERVERS=local or call "
         'locks.start(servers="local"), or name servers=[...] on several machines; if this is the only program, '
         "set LOCKS_SERVERS=here or call locks.start(servers=locks.HERE)"
     )
+
+
+def _is_shared(node: Node | None, among_peers: bool) -> bool:
+    """Whether other programs see the locks of a node, or of the one that would be started; or it has private locks on purpose."""
+    _inherit()
+    plan = _parents_plan if node is None else _plan
+    if node is not None and node is not _begun:
+        return True  # it stands in for the program's node
+    if plan is not None:
+        options = plan.options
+        return plan.here or (options is not None and (among_peers or bool(options.servers)))
+    if _preset is not None:
+        return True
+    said = read_settings()
+    return "servers" in said or (among_peers and "cookie_file" in said)
 
 
 @contextmanager

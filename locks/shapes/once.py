@@ -13,7 +13,7 @@ from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from locks.core.done import are_set, can_be_set, extended, grants_over, read, shifted
+from locks.core.done import are_set, can_be_set, extended, grants_over, read, shifted, why_not
 from locks.core.facts import AskMark, Mark, MarkFact
 from locks.errors import (
     AlreadyDone,
@@ -22,6 +22,7 @@ from locks.errors import (
     LocksError,
     MisuseError,
     NotMarked,
+    causes,
 )
 from locks.lock_ids import shown
 from locks.model import LockId, check_lock_id, show
@@ -428,25 +429,16 @@ class MarkAsker:
 
     def _why(self, facts: Mapping[str, MarkFact], silent: Mapping[str, str]) -> str:
         """Why the answers of some servers do not count."""
-        reasons = []
+        reasons: dict[str, str] = {}
         for name in self._servers:
             fact = facts.get(name)
             if fact is None:
-                reasons.append(f"{name}: {silent.get(name, 'it was not asked')}")
-            elif set(fact.servers) != set(self._servers):
-                reasons.append(
-                    f"{name} was not started with the servers {', '.join(self._servers)}; start it with all of them"
-                )
-            elif not fact.complete:
-                reasons.append(
-                    f"{name} has begun without a memory, and waits for the other servers to tell it what is done; if a majority of "
-                    "the servers has lost its memory, restart all of them to begin anew"
-                )
-            elif fact.trouble:
-                reasons.append(f"{name} can't write its state file: {fact.trouble}")
+                reasons[name] = silent.get(name, "it was not asked")
+            elif why := why_not(name, fact, self._servers):
+                reasons[name] = why
             elif not fact.since:
-                reasons.append(f"{name} has not granted the lock")
-        return "; ".join(reasons) or "the lock was taken anew meanwhile"
+                reasons[name] = f"{name} has not granted the lock"
+        return causes(reasons) or "the lock was taken anew meanwhile"
 
 
 def _already_done(mark: Mark) -> AlreadyDone:

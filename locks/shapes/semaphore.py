@@ -48,6 +48,9 @@ class Semaphore(Lock):
         self.value = value
 
     _for_users = Lock._for_users | {"unit"}
+    _held_already = (
+        "the caller already holds a unit of it, and each client of a Semaphore holds at most one"
+    )
 
     def __repr__(self) -> str:
         return f"<Semaphore {show(self.lock_id)}>"

@@ -144,7 +144,7 @@ class Narrator:
         if event.answered:
             yield f"  {who} is told that it has all that it asked for."
         if event.again is not None:
-            yield f"{margin}{who} begins again, as {name_of(event.again)}: the youngest now."
+            yield f"{margin}{who} begins again, as {name_of(event.again)}: a new transaction, so the youngest."
 
     def _step(self, event: Event, who: str) -> Iterator[str]:
         step = event.step

@@ -123,7 +123,7 @@ SITUATIONS = (
         clients=("ask write a; write b", "write b; write a; unlock a"),
         options="abort_on_deadlock",
         name="Abort instead of surrender",
-        about="The one that gives way ends its transaction, and begins again as the youngest.",
+        about="The one that gives way ends its transaction, and begins a new one, the youngest of all. (locks.run_transaction keeps its age instead.)",
     ),
     Situation(
         clients=("write a; again; write b; write a", "write b; write a"),

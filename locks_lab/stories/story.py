@@ -217,7 +217,7 @@ class _Narrator:
         """A client begins another transaction."""
         later = [a for a in self.agents if a.serial == agent.serial + SERIALS]
         for new in later:
-            yield f"{indent}{capital(self.name(agent))} begins again, as {self.name(new)}: the youngest now."
+            yield f"{indent}{capital(self.name(agent))} begins again, as {self.name(new)}: a new transaction, so the youngest."
 
     # --- Clients
 

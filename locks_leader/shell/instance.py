@@ -75,6 +75,7 @@ from locks_leader.shell import proxied
 from locks_leader.shell.acquaintance import Acquaintance, is_client
 from locks_leader.shell.hearing import Heard, Hearing
 from locks_leader.shell.leadership import Leadership
+from locks_leader.shell.obstacles import Obstacles
 from locks_leader.shell.transactions import LOCKS_LEADER, Transactions
 from locks_leader.state import Answers, Caller, ElectionState
 from locks_leader.wire import messages as wire
@@ -130,6 +131,7 @@ class Instance(GeventActor):
         self._callbacks = proxied.show(self.actor_ref, behaviour())
         self._args = args
         self._begun = False
+        self._obstacles = Obstacles(node, policy, resource, self._has_no_leader)
         self._original_candidates: OriginalCandidates | None = None
         self._acquaintance: Acquaintance | None = None
         self._hearing: Hearing | None = None
@@ -165,6 +167,10 @@ class Instance(GeventActor):
             self._acquaintance.watch_servers()
         if self._hearing is None or not self._hearing.waits:
             self._take_part()
+        self._obstacles.begin()
+
+    def _has_no_leader(self) -> bool:
+        return self._begun and self.machine.leader is None
 
     def _meet(self) -> list[tuple[Kind, GroupMonitor]]:
         """Join the process groups, and query all nodes, in one turn: each node gets both in one packet."""

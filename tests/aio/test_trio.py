@@ -227,6 +227,7 @@ def test_a_call_is_a_checkpoint() -> None:
     run(main)
 
 
+@pytest.mark.usefixtures("here")
 def test_a_wait_on_the_way_out_is_shielded() -> None:
     """A cancelled leader waits until its part in the election is over: it can take part again at once."""
 

@@ -215,6 +215,7 @@ class Tally(locks_leader.Behaviour):
         return self.count
 
 
+@pytest.mark.usefixtures("here")
 def test_a_proxy_of_an_instance_shows_the_users_object() -> None:
     """And none of its machinery; an exception goes to who asks, and ends the instance of who tells."""
     instance = locks_leader.start(Tally)

@@ -40,7 +40,9 @@ class Lines(logging.Handler):
 
     def of(self, *events: str) -> list[Line]:
         """The lines of some events, when all that was done before is written."""
-        default_node().executor.call(int)
+        written = threading.Event()
+        default_node().executor.run_soon(written.set)
+        assert written.wait(60)
         return [each for each in self.lines if each["event"] in events]
 
 
@@ -106,6 +108,7 @@ def test_what_happens_to_transactions() -> None:
     assert [each["ended"] for each in lines.of("held") if each["lock"] == "a"] == ["released"]
 
 
+@pytest.mark.usefixtures("here")
 def test_a_leader() -> None:
     """It has a line as soon as it leads."""
     with audited() as lines:

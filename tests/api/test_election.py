@@ -20,6 +20,8 @@ from locks_leader.state import ElectionState
 from tests.api.clients import PATCHED, AnswerWait, Client, Run
 from tests.helpers import LIMIT, eventually
 
+pytestmark = pytest.mark.usefixtures("here")
+
 
 class Failure(Exception):
     """What goes wrong on purpose."""
@@ -524,3 +526,15 @@ def test_one_of_two_threads_begins() -> None:
         begun[0].result(LIMIT)
     second.shutdown()
     election.stop()
+
+
+def test_a_term_stays_the_same() -> None:
+    """As long as the program leads, also if it takes over further nodes, for which the instance's own term rises."""
+
+    class State:
+        term = 17
+
+    state: Any = State()
+    leadership = Leadership(state)
+    state.term = 18
+    assert leadership.term == 17

@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
+pytestmark = pytest.mark.usefixtures("here")
+
 SCRIPT = """
     import os, random, signal, sys, threading, time
     import locks, locks_leader, pykka

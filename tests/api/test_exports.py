@@ -554,6 +554,7 @@ def test_each_export_has_a_case() -> None:
 
 
 @pytest.mark.parametrize("show", dict.fromkeys(CASES.values()), ids=lambda show: show.__name__)
+@pytest.mark.usefixtures("here")
 def test_what_the_exports_do(show: Callable[[], None]) -> None:
     """Each case, once."""
     show()

@@ -30,7 +30,7 @@ SHOWN: dict[type, str] = {
     "handle_leader_cast init stepped_down surrendered terminate",
     locks_leader.Election: "leadership run start stop",
     locks_leader.ElectionState: "alive ask_candidates broadcast broadcast_to_candidates candidates ensure_leading "
-    "leader leader_node me new_candidates own_term role stop term workers",
+    "leader leader_node me new_candidates role stop term workers",
     locks_leader.Leadership: "ensure_leading lost term",
     locks_leader.Ownership: OWNERSHIP,
 }  # fmt: skip

@@ -402,6 +402,7 @@ def nothing(task: Any, token: int) -> None:
 
 
 @pytest.mark.parametrize("first", [0, 1])
+@pytest.mark.usefixtures("here")
 def test_workers_of_both_classes_share_no_backlog(run: Run, first: int) -> None:
     """Their coordinators know nothing of each other: each task would be done by both."""
     kinds: list[Any] = [Ownership, locks_leader.Ownership]
@@ -444,6 +445,7 @@ def test_workers_of_two_nodes_share_no_backlog(kind: Any, nodes: Nodes) -> None:
 
 @pytest.mark.parametrize("kind", [Ownership, locks_leader.Ownership])
 @pytest.mark.parametrize("same", [True, False])
+@pytest.mark.usefixtures("here")
 def test_a_handler_runs_no_worker_of_the_same_name(run: Run, kind: Any, same: bool) -> None:
     """It would wait for the tasks in the groups of its own worker, which waits for it. The task fails by that, and says so."""
     tasks = Backlog([1], groups=2)

@@ -15,6 +15,8 @@ import locks_leader.aio
 from locks import aio
 from locks.ownership import Backlog, Ownership
 
+pytestmark = pytest.mark.usefixtures("here")
+
 
 def of_generator() -> Iterator[int]:
     """Do work later."""

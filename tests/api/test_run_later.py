@@ -16,6 +16,8 @@ import locks_leader.aio
 from locks.ownership import Backlog, Ownership
 from tests.helpers import eventually
 
+pytestmark = pytest.mark.usefixtures("here")
+
 
 async def _later(*_: Any) -> None:
     """Is not run by a call."""

@@ -221,6 +221,7 @@ def test_terms_that_fall_are_found() -> None:
         node.application.check()
 
 
+@pytest.mark.usefixtures("here")
 def test_an_instance_of_the_program_is_refused() -> None:
     """One that was started outside of the clients lives on the program's node, and is refused, with what to do."""
     outside = locks_leader.start(Settings)

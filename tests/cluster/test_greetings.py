@@ -143,6 +143,7 @@ def test_a_greeting_of_another_time_is_refused_in_words(nodes: Nodes, version: i
     eventually(lambda: "days; correct them" in a.refusals.get(odd.name, ""))
     assert (dict(addresses(a)), a.server.machine.version, set(a.alive)) == before
     assert not odd.is_closed(0.1)
+    odd.close()
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ REFUSED = {
     "agents": "this program has 20,000 transactions with locks or requests",
     "map_with_one_hash": "more than 100 keys of a map have the same hash",
     "too_deep": "a term is nested more than 64 deep",
-    "large_version": "is too far ahead of this node's clock",
+    "large_version": "days; correct them",
     "raised_version": "is too far ahead of this node's clock",
 }
 

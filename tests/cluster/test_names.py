@@ -96,7 +96,7 @@ def test_a_second_program_is_refused(
     said = f"another program has been connected as {X} since "
     eventually(lambda: caplog.text.count(f"{S} refused a connection") > 4)
     assert f", from 127.0.0.1:{link(server, X).address[1]};" in caplog.text
-    assert caplog.text.count(f"{X} can't connect to {S}: it answered not_allowed: {said}") == 1
+    assert caplog.text.count(f"{X} can't connect to {S}: it refused the connection: {said}") == 1
     with pytest.raises(locks.CannotServe, match=said):
         second.spawn_agent().lock_all([(("account",), "write", (S,), "all")], 5)
     assert not second.await_nodes([S], timeout=0)

@@ -25,8 +25,10 @@ from tests.cluster.managed import (
     web,
 )
 from tests.cluster.servers import LIMIT, Machine, Servers
-from tests.helpers import eventually
+from tests.helpers import eventually, needs
 from tests.warm import run_program
+
+needs("gunicorn", "uvicorn", "uvicorn_worker", "flask", "starlette", "celery", "apscheduler")
 
 CLIENTS, EACH = 4, 10
 ALL = list(range(1, CLIENTS * EACH + 1))

@@ -234,7 +234,16 @@ PLANTED: list[tuple[tuple[str, ...], list[str], list[str]]] = [
     (("LocksProgramAtLimit",), [], [HELD, WAITER]),
 ]
 DOWN = ("LocksNoMajority", "LocksServerMissing")
-OTHERS = (*DOWN, "LocksLost", "LocksCertificateExpires")
+# A program with another list of servers, and metrics of its own.
+STRANGE = """
+import os, sys, locks, prometheus_client
+prometheus_client.REGISTRY.register(locks.metrics.collector())
+locks.start(servers=os.environ["LOCKS_SERVERS"].split(",")[:2])
+prometheus_client.start_http_server({port}, "127.0.0.1")
+print("ready", flush=True)
+sys.stdin.readline()
+"""
+OTHERS = (*DOWN, "LocksServerRefuses", "LocksOnceRefused", "LocksLost", "LocksCertificateExpires")
 
 
 @pytest.mark.explore
@@ -250,6 +259,8 @@ def test_each_alert_fires_and_is_resolved(world: World, tmp_path: Path, certify:
     tls = certify("soon", "127.0.0.1", days=3)
     options = ["--tls", *map(str, (tls.certificate, tls.key, tls.ca))]
     dated = Metered(world, ["dated@127.0.0.1"], targets, options)
+    strange = free_port()
+    targets.append(f"127.0.0.1:{strange}")
     with prometheus(tmp_path, rules, targets, "1s") as server:
 
         def firing() -> set[str]:
@@ -270,12 +281,19 @@ def test_each_alert_fires_and_is_resolved(world: World, tmp_path: Path, certify:
             pass  # it is killed
         fire("LocksLost")
         are_resolved("LocksLost")
+        with running(three, STRANGE.format(port=strange)):
+            fire("LocksServerRefuses")
+        are_resolved("LocksServerRefuses")
         for down in three.processes[1:]:
             down.kill()
         fire(*DOWN)
         for index in (1, 2):
             three.start_again(index)
         are_resolved(*DOWN)
+        fire("LocksOnceRefused")
+        for index in range(3):
+            three.restart(index)
+        are_resolved("LocksOnceRefused")
         fire("LocksCertificateExpires")
         certify("soon", "127.0.0.1", days=300)
         dated.processes[0].signal(signal.SIGHUP)

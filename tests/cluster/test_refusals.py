@@ -44,7 +44,7 @@ def test_a_wrong_cookie_is_logged_once(nodes: Nodes, caplog: pytest.LogCaptureFi
     (there,) = _warnings(caplog, f"{B} can't connect to {A}: ")
     assert here.endswith(f"{B} has another cookie; all nodes need the same one")
     assert there.endswith(
-        f"answered not_allowed: {A} has another cookie; all nodes need the same one"
+        f"refused the connection: {A} has another cookie; all nodes need the same one"
     )
 
 

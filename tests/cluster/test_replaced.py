@@ -105,7 +105,10 @@ def test_a_replaced_server_does_not_count_before_the_others_have_told_it(
         return status, said["missing"], forgetful
 
     eventually(lambda: told() == (1, [A, B], [A]), limit=LIMIT)
-    assert f"{A}: begun without a memory of what is done once" in locks(servers, "status").out
+    assert (
+        f"Nothing can be done once (locks.once): {A} has begun without"
+        in locks(servers, "status").out
+    )
     status, out, error = run(servers, "--once", "--timeout", "3", "job", "--", "echo", "never")
     assert (status, out) == (125, "")
     assert f"{A} has begun without a memory" in error

@@ -119,4 +119,8 @@ def test_alive_and_ready() -> None:
         assert status_of(f"{address}/readyz") == (503, said)
         other = int(known[0].rpartition(":")[2])
         world.server("b@127.0.0.1", port=other, arguments=[all_of_them])
+        eventually(lambda: "begun without a memory" in status_of(f"{address}/readyz")[1])
+        assert status_of(f"{address}/readyz")[0] == 503
+        last = int(known[1].rpartition(":")[2])
+        world.server("c@127.0.0.1", port=last, arguments=[all_of_them])
         eventually(lambda: status_of(f"{address}/readyz")[0] == 200)

@@ -79,7 +79,12 @@ def test_another_ca(
 def test_a_certificate_for_another_host(nodes: Nodes, certify: Certify) -> None:
     """The certificate of whom one connects to must be for that host, unless one says otherwise."""
     good = certify("ours", "127.0.0.1")
-    b = nodes.start(B, tls=certify("ours", "elsewhere.example"))
+    elsewhere = certify("ours", "elsewhere.example")
+    with pytest.raises(
+        locks.errors.InvalidOption, match=r"is for elsewhere\.example, but this node is b@"
+    ):
+        nodes.start(B, tls=elsewhere)
+    b = nodes.start(B, tls=elsewhere._replace(check_hostname=False))
     a = nodes.start(A, tls=good)
     assert not a.connect(peer(b), timeout=0.3)
     a.stop()

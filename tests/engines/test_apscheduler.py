@@ -16,6 +16,7 @@ from tests.cluster.servers import Machine
 from tests.engines.programs import Program
 from tests.helpers import LIMIT, eventually
 
+pytestmark = pytest.mark.usefixtures("here")
 pytest.importorskip(
     "apscheduler", reason="APScheduler is not installed: pip install pykka-locks[apscheduler]"
 )

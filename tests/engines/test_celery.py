@@ -18,6 +18,8 @@ from tests.cluster.servers import Machine
 from tests.engines.beats import Beats
 from tests.helpers import eventually
 
+pytestmark = pytest.mark.usefixtures("here")
+
 pytest.importorskip("celery", reason="Celery is not installed: pip install pykka-locks[celery]")
 
 

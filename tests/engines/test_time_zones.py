@@ -11,6 +11,8 @@ import pytest
 from locks.engines.leading import to_mark
 from tests.helpers import eventually
 
+pytestmark = pytest.mark.usefixtures("here")
+
 ZONES = ("UTC", "Europe/Berlin", "Asia/Tokyo", "America/New_York")
 HOURS = (0, 5, 12, 20, 23)
 

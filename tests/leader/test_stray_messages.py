@@ -12,6 +12,8 @@ import locks_leader
 from locks.values import Atom
 from tests.helpers import eventually
 
+pytestmark = pytest.mark.usefixtures("here")
+
 TAG = Atom("$leader")
 
 

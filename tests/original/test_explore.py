@@ -145,7 +145,10 @@ def test_a_story_of_several_nodes_and_an_abort() -> None:
     finish(world)
     lines = [*tell(world)]
     assert lines[0] == "By age, the oldest first: client 1 (on n1), client 2 (on n2)."
-    assert "  Client 2 begins again, as client 2 (2nd try): the youngest now." in lines
+    assert (
+        "  Client 2 begins again, as client 2 (2nd try): a new transaction, so the youngest."
+        in lines
+    )
     assert any("the queue of b on n2: client 1 writes it" in line for line in lines)
     drawn = sequence(world)
     assert "participant S2 as lock server of n2" in drawn

@@ -125,7 +125,7 @@ def test_the_accepting_side_says_no(status: str) -> None:
     one, two = Wire(dialler(), acceptor(), status).run()
     reason, cause = {
         "nok": ("its own connection to us is kept", "settled"),
-        "not_allowed": ("it answered not_allowed", "not wanted"),
+        "not_allowed": ("it refused the connection", "not wanted"),
     }[status]
     assert one == [Status(status), Failed(reason, cause)]  # type: ignore[arg-type]
     said = f"we answered {A.name} with {status!r}"
@@ -148,7 +148,7 @@ def test_who_has_proven_itself_is_let_in_or_not() -> None:
             assert failed == Failed("it is\nfull", "taken")
             assert one.receive(_sent([sent])) == [
                 Status("not_allowed"),
-                Failed("it answered not_allowed: it is\\nfull", "not wanted"),
+                Failed("it refused the connection: it is\\nfull", "not wanted"),
             ]
         assert two.admit() == two.refuse("", "taken") == []
     with pytest.raises(MisuseError, match="not at 'admit'"):
@@ -215,7 +215,7 @@ def test_another_cookie() -> None:
     said = "has another cookie; all nodes need the same one"
     assert two == [Named(A.name), Failed(f"{A.name} {said}", "cookie")]
     assert one[:2] == [Status("ok"), Status("not_allowed")]
-    assert one[2] == Failed(f"it answered not_allowed: {B.name} {said}", "cookie")
+    assert one[2] == Failed(f"it refused the connection: {B.name} {said}", "cookie")
     assert md5(f"{COOKIE}111".encode()).digest() not in wire.sent[1]
 
 

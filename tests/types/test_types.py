@@ -17,7 +17,10 @@ from typing import Any
 
 import pytest
 
+from tests.helpers import needs
 from tests.warm import run_program
+
+needs("mypy", "pyright")
 
 ROOT = Path(__file__).parents[2]
 PROGRAMS = Path(__file__).parent / "programs"

@@ -284,6 +284,13 @@ def test_what_is_not_plain_is_refused(element: Any) -> None:
     assert " use " in str(caught.value) or "decode" in str(caught.value)
 
 
+def test_a_type_is_named_with_its_module() -> None:
+    """It may have the name of one of Python's own, as numpy's `bool` has."""
+    kind = type("bool", (), {"__module__": "numpy"})
+    with pytest.raises(InvalidLockId, match=r"of the type numpy\.bool, "):
+        check_lock_id(("a", kind()))
+
+
 def _nested(depth: int) -> Any:
     lock_id: Any = ("x",)
     for _ in range(depth - 1):

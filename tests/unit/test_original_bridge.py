@@ -336,7 +336,9 @@ def check(world: World) -> None:
         Contender,
         st.just(OURS),
         st.text(max_size=20),
-        st.lists(st.integers() | st.text(max_size=9), min_size=1, max_size=4).map(tuple),
+        st.lists(st.integers(-(2**62), 2**62) | st.text(max_size=9), min_size=1, max_size=4).map(
+            tuple
+        ),
         st.sampled_from(["read", "write"]),
         st.booleans(),
         st.integers(1, 2**50),

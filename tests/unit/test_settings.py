@@ -65,7 +65,8 @@ def test_a_cookie_is_read_and_not_shown(tmp_path: Path) -> None:
     [
         (0o600, 1000, 1000, False),
         (0o640, 1000, 1000, True),
-        (0o440, 0, 0, True),
+        (0o440, 0, 0, False),  # the same, for a program that is root
+        (0o444, 0, 0, True),
         (0o440, 0, 1000, False),  # a secret that Kubernetes mounts, or a credential of systemd
         (0o460, 0, 1000, True),
         (0o444, 0, 1000, True),
@@ -75,7 +76,7 @@ def test_a_cookie_is_read_and_not_shown(tmp_path: Path) -> None:
 def test_whose_cookie_may_be_read_by_a_group(
     mode: int, owner: int, reader: int, refused: bool
 ) -> None:
-    """Root's alone, by a program that is not root's; never by all, and nobody else may write it."""
+    """Root's alone; never by all, and nobody else may write it."""
     assert open_to_others(mode, owner, reader) == refused
 
 

@@ -14,8 +14,9 @@ from tooz.coordination import Characteristics, CoordinatorResult
 import locks
 from locks.engines.tooz.groups import Group, GroupIds, Member, groups_of
 from locks.engines.tooz.lock import Lock, ask_servers, in_words_of_tooz
-from locks.facts.gather import lock_servers, own_servers, requests
+from locks.facts.gather import lock_servers, requests
 from locks.model import AgentId, LockId
+from locks.program.default import check_shared
 from locks.runtime.clock import monotonic
 
 if TYPE_CHECKING:
@@ -80,12 +81,12 @@ class LocksDriver(
     def _start(self) -> None:
         super()._start()
         try:
-            node = locks.start(servers=self._servers)
-            if not node.is_clustered and own_servers().nodes == (node.name,):
-                raise coordination.ToozConnectionError(
-                    "no lock servers configured: this program has a private lock table, which other programs do not see; use "
-                    "locks://name@host:port,..., LOCKS_SERVERS or locks+local://"
+            if self._servers is None:
+                check_shared(
+                    "other programs would not see this coordinator; use locks+local:// or locks://name@host:port,...",
+                    among_peers=True,
                 )
+            locks.start(servers=self._servers)
             self._owner = locks.Owner(self._label)
             self.heartbeat()
         except locks.LocksError as error:

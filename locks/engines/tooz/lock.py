@@ -40,7 +40,7 @@ def ask_servers(ask: Callable[[], Gathered]) -> Gathered:
     if known - len(told.silent) < needed:
         silent = ", ".join(f"{name}: {why}" for name, why in told.silent)
         raise coordination.ToozConnectionError(
-            f"too few lock servers answered; {needed} of {known} are needed: {silent}"
+            f"too few lock servers answered; {needed} of {known} {'is' if needed == 1 else 'are'} needed: {silent}"
         )
     return told
 

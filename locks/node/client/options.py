@@ -95,10 +95,10 @@ def check_options(options: Any) -> None:
         InvalidOption: One of them is wrong.
     """
     for name, value in options.items():
-        if value is None or name == "await_nodes":
-            continue
         if name == "timeout":
             check_timeout(value)
+        elif value is None or name == "await_nodes":
+            continue
         elif name == "owner":
             checked_owner(value)
         elif name == "label":

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 
+from locks.core.agent.requests import servable
 from locks.errors import (
     BlocksEventLoop,
     CannotServe,
@@ -18,6 +19,8 @@ from locks.errors import (
     NotClient,
     NotHeld,
     TransactionEnded,
+    causes,
+    listed,
 )
 from locks.model import FEW_IDS, RIVALS, AgentId, Contender, LockId, LockInfo, show, show_all
 from locks.node.client.clients import name_of
@@ -114,7 +117,8 @@ def explained(error: CannotServe, node: NodePort) -> CannotServe:
 
 def reasons(nodes: Iterable[str], refusals: Mapping[str, str]) -> str:
     """Why nodes that run can't be connected, as the end of a sentence; empty if they don't run."""
-    return "".join(f". {name}: {refusals[name]}" for name in nodes if name in refusals)
+    found = causes({name: refusals[name] for name in nodes if name in refusals})
+    return f". {found}" if found else ""
 
 
 def no_units(lock_id: LockId) -> InvalidOption:
@@ -174,8 +178,10 @@ def timed_out(
     if len(names) > FEW_IDS:
         held_by += f" and {len(names) - FEW_IDS:,} more"
     lost = agent.node.turn.ask(agent.machine.lost)
+    away = "" if held_by or quiet else _away(agent.node, wanted)
     return LockTimeout(
         _not_had(wanted, timeout)
+        + away
         + (f"{':' if timeout == 0 else ','} held by {held_by}" if held_by else "")
         + ("" if withdrawn else "; the requests stay in the queue")
         + (f". Locks lost meanwhile, which must not be relied on: {show_all(lost)}" * bool(lost)),
@@ -195,6 +201,22 @@ def _not_had(wanted: Sequence[LockInfo], timeout: float | None) -> str:
         locks = "lock" if len(wanted) == 1 else "locks"
         return f"could not get the {mode}{locks} {f'on {ids} ' * bool(ids)}without waiting"
     return f"timed out after {_seconds(timeout)} s waiting for {mode}{ids or 'locks'}"
+
+
+def _away(node: NodePort, wanted: Sequence[LockInfo]) -> str:
+    """The servers that are down and without which locks can't be had that nobody holds, as a part of a sentence."""
+    names = sorted(
+        {
+            name
+            for info in wanted
+            if not servable(info.require, info.nodes, node.alive)
+            for name in info.nodes
+            if name not in node.alive
+        }
+    )
+    if not names:
+        return ""
+    return f": too few lock servers are up, no answer from {listed(names)}{reasons(names, node.refusals)}"
 
 
 def _seconds(timeout: float | None) -> str:

@@ -328,7 +328,7 @@ def _ask(
             if way == node.name:
                 said[name] = node.turn.run(Witness(node).answer, question)
             elif cluster is None or way not in cluster.distribution.links:
-                silent[name] = _unreachable(way, node)
+                silent[name] = unreachable(way, node)
             else:
                 node.turn.run(calls.begin_call, name, way, LOCK_SERVER, pack_question(question))
         satisfied = any(map(enough, said.values()))
@@ -349,7 +349,7 @@ def _ask(
     return Answers(said, silent)
 
 
-def _unreachable(name: str, node: LocalNode) -> str:
+def unreachable(name: str, node: LocalNode) -> str:
     """Why a node can't be asked: where it was looked for, and what happened there."""
     cluster = node.cluster
     known = None if cluster is None else cluster.distribution.book.known.get(name)

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-__all__ = ["expiry_of", "host_of", "wrong_host"]
+__all__ = ["expiry_of", "host_of", "hosts_of", "wrong_host"]
 
 VERSION, UTC_TIME = 0xA0, 0x17  # tags of DER
 
@@ -26,14 +26,17 @@ def wrong_host(certificate: Mapping[str, Any] | None, host: str) -> str | None:
         certificate: As returned by `ssl.SSLObject.getpeercert`: verified, or empty.
         host: The name of the host, or its address.
     """
-    names = _names(certificate)
-    if any(_is_for(kind, name, host) for kind, name in names):
+    if any(_is_for(kind, name, host) for kind, name in _names(certificate)):
         return None
-    listed = ", ".join(name for _, name in names)
     return (
-        f"the node on {host} has a certificate for {listed[:200] or 'no host'}; it needs one for {host}, as "
+        f"the node on {host} has a certificate for {hosts_of(certificate) or 'no host'}; it needs one for {host}, as "
         f"`locks certificates {host}` makes it, or the other side needs TLS(..., check_hostname=False)"
     )
+
+
+def hosts_of(certificate: Mapping[str, Any] | None) -> str:
+    """The hosts that a certificate is for, in words."""
+    return ", ".join(dict.fromkeys(name for _, name in _names(certificate)))[:200]
 
 
 def host_of(certificate: Mapping[str, Any] | None, host: str) -> str:

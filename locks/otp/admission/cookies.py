@@ -69,7 +69,7 @@ class Cookies(NamedTuple):
 
 
 def read_cookies(path: Path) -> tuple[Cookie, ...]:
-    """Read the cookies, one in each line, from a file that only its owner can read, or a file of root that this program's group can read.
+    """Read the cookies, one in each line, from a file that only its owner can read; or of root, that its group can read (a mounted secret).
 
     Raises:
         InvalidOption: It is not a file, it can't be read, or other users can read it.
@@ -99,8 +99,7 @@ def open_to_others(mode: int, owner: int, reader: int) -> bool:
         owner: The user id of its owner.
         reader: The user id of the reader.
     """
-    handed = owner == 0 != reader
-    allowed = stat.S_IRWXU | (stat.S_IRGRP if handed else 0)
+    allowed = stat.S_IRWXU | (stat.S_IRGRP if owner == 0 else 0)
     return bool(stat.S_IMODE(mode) & ~allowed)
 
 

@@ -447,7 +447,7 @@ class Handshake:
         said = self._buffer[head : head + size]
         why = words(said[1:]) if said[:1] == b"s" else ""
         cause: Cause = "cookie" if OTHER_COOKIE in why else "not wanted"
-        failed = self._fail(f"it answered not_allowed{': ' if why else ''}{why}", cause)
+        failed = self._fail(f"it refused the connection{': ' if why else ''}{why}", cause)
         return [Status("not_allowed"), *failed] if self._expected is not None else failed
 
     def _turn_away(self, reason: str, told: str, cause: Cause) -> list[Event]:

@@ -537,7 +537,7 @@ function showState() {
   const pill = $("quorum");
   pill.className = !view.live ? "" : state.enough && !silent.length ? "good" : "bad";
   const lacks = silent.length ? `, without ${silent.join(", ")}` : "";
-  pill.textContent = view.live ? (state.enough ? text + lacks : `${text}: locks can NOT be taken, ${state.needed} are needed`) : "connecting";
+  pill.textContent = view.live ? (state.enough ? text + lacks : `${text}: locks can NOT be taken, ${state.needed} ${state.needed === 1 ? "is" : "are"} needed`) : "connecting";
   let [held, waiting] = [0, 0];
   for (const lock of tables.locks.values()) lock.held ? (held += 1) : (waiting += lock.election === undefined); // candidates stand by
   $("counts").textContent = `${plural(held, "lock", "locks")} held, ${waiting.toLocaleString("en")} waited for`;
