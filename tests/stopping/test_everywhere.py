@@ -224,7 +224,7 @@ import gc, logging, os, threading, time
 import gevent, pykka
 from gevent._hub_local import get_hub_if_exists
 import locks
-from locks.otp.bytes import etf, etf_decode, frames
+from locks.otp.bytes import etf, etf_decode
 from tests.stopping.calls import CALLS
 
 logging.getLogger("locks").setLevel(logging.CRITICAL)
@@ -256,7 +256,7 @@ def counted():
     end = time.monotonic() + 10
     while any(t.name == "locks-home" for t in threading.enumerate()) and time.monotonic() < end:
         time.sleep(0.01)
-    for cache in (etf._pids, etf._texts, etf_decode._known_pids, etf_decode._atoms, frames._reg_send_heads):
+    for cache in (etf._pids, etf_decode._known_pids):
         cache.clear()  # they are bounded
     gc.collect()
     with open("/proc/self/statm") as file:
