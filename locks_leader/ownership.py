@@ -272,11 +272,13 @@ class Participant(Behaviour):
 
     def terminate(self, reason: object, election: ElectionState) -> None:
         """The part is over."""
-        self._agreements.cancel()
-        if reason == "normal":
-            self.part.left(self._refusal or reason)
-        else:
-            self.part.ended(self._refusal or reason)
+        try:
+            self._agreements.cancel()
+        finally:
+            if reason == "normal":
+                self.part.left(self._refusal or reason)
+            else:
+                self.part.ended(self._refusal or reason)
 
     # --- Messages
 

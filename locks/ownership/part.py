@@ -209,19 +209,19 @@ class Part:
 
     def ended(self, reason: object) -> None:
         """The part is over."""
-        self._seen_in.pop(self, None)
-        self._monitor.cancel()
         self.reason = reason
         self.over.open()  # first: a thread that sees it stopping may ask whether it has failed
         self.stopping = True
         self.member.suspend()
         self.wake()
+        self._seen_in.pop(self, None)
+        self._monitor.cancel()
 
     def left(self, reason: object = "normal") -> None:
         """End the part normally: call the callback for all remaining groups."""
         try:
             self.tell_lost(self.report())
-        except Exception as error:
+        except BaseException as error:  # also if the participant is killed in a slow callback
             self.ended(error)
             raise
         self.ended(reason)

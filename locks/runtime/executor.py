@@ -34,6 +34,7 @@ import logging
 import sys
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakSet
 
 import gevent
 from gevent import monkey
@@ -98,9 +99,11 @@ class Executor:
         self._stopping = False
         self._done = False  # the worker has come to the end of the work
         self._ended = Event()
+        self._timers: WeakSet[hub_life.Timer] = WeakSet()
+        self._greenlets: WeakSet[gevent.Greenlet[..., None]] = WeakSet()
         self._movable = [True]  # taken by the caller that starts a thread in place of a dead hub
         self._join: Callable[[float | None], bool] | None = None
-        begin = self.spawn if _is_patched() else begin_in_thread
+        begin = _begin_in_hub if _is_patched() else begin_in_thread
         self._teller = Teller(begin, self.run_soon)
         self.is_own_thread = own_thread
         """Whether the work runs in a thread of its own, not in the program's hub."""
@@ -173,14 +176,27 @@ class Executor:
         return result  # type: ignore[no-any-return]
 
     def spawn(self, function: Callable[[Unpack[Ts]], object], *args: Unpack[Ts]) -> None:
-        """Start a long function in its own greenlet, which ends with the thread; only in the hub."""
-        hub_life.new_greenlet(function, *args).start()
+        """Start a long function in its own greenlet, which ends with the background work; only in the hub."""
+        self._new_greenlet(function, *args).start()
 
     def spawn_later(
         self, seconds: float, function: Callable[[Unpack[Ts]], object], *args: Unpack[Ts]
     ) -> None:
         """Likewise after some time."""
-        hub_life.new_greenlet(function, *args).start_later(seconds)
+        self._new_greenlet(function, *args).start_later(seconds)
+
+    def _new_greenlet(self, function: Callable[[Unpack[Ts]], object], *args: Unpack[Ts]) -> Any:
+        greenlet = hub_life.new_greenlet(function, *args)
+        self._greenlets.add(greenlet)
+        return greenlet
+
+    def new_timer(self, seconds: float, function: Callable[[], object]) -> hub_life.Timer:
+        """Call a function in the hub after some time, unless the background work has ended; only in the hub."""
+        timer = hub_life.Timer(self.hub, seconds, function)
+        self._timers.add(timer)
+        if self._ended.is_open:
+            timer.close()
+        return timer
 
     def run_later(
         self, seconds: float, function: Callable[[Unpack[Ts]], object], *args: Unpack[Ts]
@@ -301,6 +317,10 @@ class Executor:
         if self._done:
             atexit.unregister(self._rest)
             self._work.close(_drop)
+            self._teller.close()
+            for timer in list(self._timers):
+                timer.close()
+            gevent.killall(list(self._greenlets), block=False)
             self._ended.open()
         else:
             self._start_worker()
@@ -320,6 +340,11 @@ class Executor:
         # the hub, and those who wait for them would wait for ever.
         hub_life.end(hub)
         hub.throw(gevent.GreenletExit)
+
+
+def _begin_in_hub(function: Callable[[Unpack[Ts]], object], *args: Unpack[Ts]) -> None:
+    """Call a function of the program in a greenlet: it may be the one that stops the node, so it goes on after that."""
+    hub_life.new_greenlet(function, *args).start()
 
 
 def _is_patched() -> bool:

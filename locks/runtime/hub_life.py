@@ -51,7 +51,7 @@ class Timer:
         repeat: Seconds between calls after the first one; 0 for no more.
     """
 
-    __slots__ = ("_forget", "_watcher")
+    __slots__ = ("__weakref__", "_forget", "_watcher")
 
     def __init__(
         self, hub: Hub, seconds: float, function: Callable[[], object], repeat: float = 0.0

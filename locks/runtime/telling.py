@@ -197,6 +197,13 @@ class Teller:
         self._hub = hub
         self._timer = Timer(hub, PATIENCE, partial(gevent.spawn, self._look), PATIENCE)
 
+    def close(self) -> None:
+        """No more calls come: stop looking, unless one still runs. In the hub."""
+        with self._lock:
+            if not self._lines and self._timer is not None:
+                self._timer.close()
+                self._hub = None
+
     def _look(self) -> None:
         """Do calls take long? Then log that, and go on with the others."""
         now = monotonic()

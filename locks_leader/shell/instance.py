@@ -190,6 +190,14 @@ class Instance(GeventActor):
         self._leave(exception_value)
 
     def _leave(self, reason: object) -> None:
+        try:
+            self._leave_election(reason)
+        finally:  # the node may have ended
+            if self._begun:
+                self._begun = False
+                tell_end(self._callbacks, reason, self.election)
+
+    def _leave_election(self, reason: object) -> None:
         self._leadership.instance_ended(reason)  # before another one can lead
         self.transactions.release_all()
         for part in (self._acquaintance, self._original_candidates):
@@ -201,9 +209,6 @@ class Instance(GeventActor):
         for monitor in self._watched.values():  # or the others would keep it in memory
             monitor.cancel()
         self._watched.clear()
-        if self._begun:
-            self._begun = False
-            tell_end(self._callbacks, reason, self.election)
 
     # --- Input ----------------------------------------------------------------------------------
 

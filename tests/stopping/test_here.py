@@ -18,6 +18,8 @@ import pytest
 
 import locks
 import locks_leader
+from locks.ownership import Backlog, Ownership
+from locks.runtime.waiter import Event
 from tests.helpers import EXPLORE, SEED, eventually
 from tests.stopping.calls import CALLS, LIMIT, allowed
 
@@ -148,3 +150,23 @@ def test_two_may_stop_it_and_start_it_beside_each_other() -> None:
         assert set(each.results) == {"done"}
     locks.stop()
     eventually(lambda: not [t for t in threading.enumerate() if t.name == "locks-home"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [Ownership, locks_leader.Ownership])
+def test_a_slow_callback_keeps_no_worker(kind: type[Ownership]) -> None:
+    """It is broken off, and the worker is told that its part has ended."""
+
+    def on_lost(group: int) -> None:
+        Event().wait(LIMIT)
+
+    def works() -> None:
+        worker = kind(("slow", str(os.getpid())), groups=4, on_lost=on_lost)
+        worker.run(Backlog(range(100), groups=4, more=True), lambda task, token: began.append(task))
+
+    began: list[int] = []
+    beside = Beside(works, times=1)
+    eventually(lambda: began)
+    locks.stop()
+    beside.join()
+    assert beside.results["OwnershipEnded"]

@@ -165,7 +165,7 @@ class LongWaits:
         """Look again after a while. The timer keeps no loop running."""
         if self._timer is not None:
             self._timer.close()
-        self._timer = Timer(self._executor.hub, pause, partial(self._run_soon, self._look))
+        self._timer = self._executor.new_timer(pause, partial(self._run_soon, self._look))
 
     def _look(self) -> None:
         server = self._server

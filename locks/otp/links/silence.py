@@ -275,7 +275,7 @@ class Silence:
             self._timer.close()
             self._timer = None
         if pause is not None:
-            self._timer = Timer(self._executor.hub, pause, self._look_now)
+            self._timer = self._executor.new_timer(pause, self._look_now)
 
     def _look_now(self) -> None:
         self._wait(self._turn.run(self._look))
