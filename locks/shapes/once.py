@@ -54,6 +54,7 @@ DAY = 86_400.0
 LONGEST = 100 * 366 * DAY
 READ = 10.0  # seconds to wait until enough servers know what is done
 SET = 30.0  # seconds to try to set a mark
+ANSWERS = 1.0  # seconds that servers have at least to take a mark that was found, also without waiting for another client
 PAUSE = 0.1  # seconds between two tries
 # Seconds between two looks whether there are new grants. The only notification of a grant is that of the option `notify`, and
 # with that option a lock that was lost and is held again counts as held: its client has been told.
@@ -190,7 +191,7 @@ class Once(ClientBlock, metaclass=Shown):
             self._asker = MarkAsker(self._tx.agent, self.lock_id)
             timeout = self._options.get("timeout")
             left = inf if timeout is None else max(0.0, timeout - (node.clock() - begun))
-            mark = self._asker.find(min(READ, left), min(SET, left))
+            mark = self._asker.find(min(READ, left), min(SET, max(left, ANSWERS)))
             if mark is not None:
                 raise _already_done(mark)
             self._tx.ensure_held()

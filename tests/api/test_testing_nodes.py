@@ -677,7 +677,7 @@ def test_what_is_done_once_over_nodes() -> None:
     def scenario(simulation: Simulation) -> None:
         def job() -> None:
             with (
-                pytest.raises(locks.CannotServe, match="has begun without a memory"),
+                pytest.raises(locks.CannotServe, match="have begun without a memory"),
                 locks.once(WATCHED),
             ):
                 pass

@@ -86,7 +86,7 @@ def test_servers_that_have_lost_their_memory_say_so(servers: Servers) -> None:
         servers.start_again(index)
     status, out, error = run(servers, "--once", "--timeout", "5", "job", "--", "echo", "never")
     assert (status, out) == (125, "")
-    assert "has begun without a memory" in error
+    assert "have begun without a memory" in error
     assert "begun without a memory" in locks(servers, "status").out
     for index in range(3):
         servers.restart(index)
