@@ -1,0 +1,112 @@
+"""The budget of each room: how many lines of code it may have, and how many words the pages have.
+
+`python -m tests.repo.budget` prints what each room has and may have; `test_budget.py` fails where a room has more, and names it. Whoever needs more
+raises the number here, in a line that says what for, and what went instead.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.repo.lines import ROOT, count
+
+
+class Room(NamedTuple):
+    """A part of the project with a budget.
+
+    Attributes:
+        places: Its files and folders, below the top.
+        most: How many lines of code it may have (`tests.repo.lines`); of pages, words.
+        why: What the last raise was for, and what went instead.
+    """
+
+    places: tuple[str, ...]
+    most: int
+    why: str = ""
+
+
+FACE = (
+    "__init__",
+    "__main__",
+    "actors",
+    "api",
+    "original",
+    "primitives",
+    "retries",
+    "transactions",
+    "values",
+)
+GROUND = ("errors", "lock_ids", "model", "ranges", "version", "words")
+
+ROOMS: dict[str, Room] = {
+    "the ground": Room(tuple(f"locks/{name}.py" for name in GROUND), 849),
+    "the face": Room((*(f"locks/{name}.py" for name in FACE), "locks/shapes"), 1_645),
+    "core": Room(("locks/core",), 4_641),
+    "runtime": Room(("locks/runtime",), 2_838),
+    "node": Room(("locks/node",), 6_681),
+    "the wire": Room(("locks/otp", "locks/wire"), 6_519),
+    "program": Room(("locks/program",), 1_356),
+    "aio": Room(("locks/aio",), 751),
+    "commands and pages": Room(("locks/cli", "locks/web", "locks/facts"), 3_002),
+    "metrics and traces": Room(("locks/metrics", "locks/tracing"), 430),
+    "groups": Room(("locks/groups",), 591),
+    "ownership": Room(("locks/ownership",), 1_346),
+    "mvcc": Room(("locks/mvcc",), 1_517),
+    "engines": Room(("locks/engines",), 1_316),
+    "the bench": Room(("locks/testing", "locks_pytest.py"), 2_336),
+    "elections": Room(("locks_leader",), 3_463),
+    "the laboratory": Room(("locks_lab",), 11_585),
+    "tests": Room(("tests",), 53_528),
+    "benchmarks": Room(("benchmarks",), 5_416),
+    "examples": Room(("examples",), 3_610),
+}
+SHIPPED = 50_866  # lines of code in all packages that are shipped
+PAGES = 44
+DECISIONS = 49
+WORDS = 98_630  # of both
+
+
+def lines_of(room: Room) -> int:
+    """How many lines of code a room has."""
+    return sum(count(ROOT / place) for place in room.places)
+
+
+def shipped() -> int:
+    """How many lines of code are shipped."""
+    return sum(
+        count(ROOT / place) for place in ("locks", "locks_leader", "locks_lab", "locks_pytest.py")
+    )
+
+
+def pages() -> list[Path]:
+    """The pages of the documentation, without the decisions."""
+    return sorted((ROOT / "docs").glob("*.md"))
+
+
+def decisions() -> list[Path]:
+    """The decisions, without their index."""
+    return sorted((ROOT / "docs" / "decisions").glob("0*.md"))
+
+
+def words() -> int:
+    """How many words the pages and the decisions have."""
+    texts = [*pages(), *(ROOT / "docs" / "decisions").glob("*.md")]
+    return sum(len(path.read_text("utf-8").split()) for path in texts)
+
+
+def budgets() -> dict[str, tuple[int, int]]:
+    """What each room has, and what it may have."""
+    found = {name: (lines_of(room), room.most) for name, room in ROOMS.items()}
+    return {
+        **found,
+        "all that is shipped": (shipped(), SHIPPED),
+        "pages": (len(pages()), PAGES),
+        "decisions": (len(decisions()), DECISIONS),
+        "words of pages and decisions": (words(), WORDS),
+    }
+
+
+if __name__ == "__main__":
+    for name, (has, most) in budgets().items():
+        print(f"{has:8,} of {most:8,}  {name}")
