@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import ref
 
 from locks.errors import InvalidOption, MisuseError
 from locks.lock_ids import shown
@@ -81,7 +82,7 @@ _default: Node | None = None
 _started_in = 0  # the process that started a node
 _newborn: Node | None = None  # a node that is still waiting for its servers
 _plan: _Plan | None = None  # of the node that was started last
-_begun: Node | None = None  # that node
+_begun: ref[Node] | None = None  # that node, which this must not keep in memory
 _preset: Callable[[], Mapping[str, Any]] | None = None
 _parents_plan: _Plan | None = None  # of the parent's node
 _may_inherit = True  # whether the settings of the parent's node were not looked up yet
@@ -248,12 +249,17 @@ def _running(given: Mapping[str, Any]) -> Node | None:
                 f"start {name or 'another one'}",
                 node=node.name,
             )
-        if isinstance(given["servers"], Here) and node is _begun and _plan is not None:
+        if isinstance(given["servers"], Here) and _is_begun(node) and _plan is not None:
             _plan = _plan._replace(here=True)  # now it is on purpose
         return node
     if node is not None:
         node.stop()  # its lock server crashed
     return None
+
+
+def _is_begun(node: Node) -> bool:
+    """Whether a node is the one that was started last, and not one that stands in for it."""
+    return _begun is not None and _begun() is node
 
 
 class _Plan(NamedTuple):
@@ -366,7 +372,7 @@ def _begin(plan: _Plan) -> Node:
         plan.register_agents,
         plan.log_waits_longer_than,
     )
-    _default = _begun = node
+    _default, _begun = node, ref(node)
     if plan.here:
         take_servers(node, Servers.alone(plan.name))
     _plan, _parents_plan = plan, None
@@ -540,7 +546,7 @@ def _is_shared(node: Node | None, among_peers: bool) -> bool:
     """Whether other programs see the locks of a node, or of the one that would be started; or it has private locks on purpose."""
     _inherit()
     plan = _parents_plan if node is None else _plan
-    if node is not None and node is not _begun:
+    if node is not None and not _is_begun(node):
         return True  # it stands in for the program's node
     if plan is not None:
         options = plan.options

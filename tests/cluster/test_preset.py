@@ -42,7 +42,7 @@ def test_nothing_is_preset_any_more() -> None:
     """Then it is as before: the environment counts, which is wrong here."""
     script = "    program.preset(say); program.preset(None)\n    try:\n        locks.start()\n"
     script += "    except locks.errors.InvalidOption as error:\n        print(error)\n"
-    assert "peer 'nonsense' has the wrong form" in run_script(PRESET + script)
+    assert "lock server 'nonsense' is not of the form" in run_script(PRESET + script)
 
 
 def test_a_node_that_runs_has_other_servers() -> None:

@@ -166,13 +166,21 @@ def test_a_lost_server_is_a_warning_at_the_others(world: World) -> None:
 def test_the_configuration_is_shown(processes: Servers, tmp_path: Path) -> None:
     """`locks config` says what is used, and from where; the environment comes before the file."""
     (tmp_path / "locks.toml").write_text('name = "x@127.0.0.1"\nservers = ["y@127.0.0.1:9"]\n')
-    environment = {**os.environ, "LOCKS_SERVERS": processes.addresses[0]}
+    cookie = tmp_path / "cookie"
+    cookie.write_text("c" * 32)
+    cookie.chmod(0o600)
+    environment = {
+        **os.environ,
+        "LOCKS_SERVERS": processes.addresses[0],
+        "LOCKS_COOKIE_FILE": str(cookie),
+    }
     done = run_program(
         [sys.executable, "-m", "locks", "config", "--json"], cwd=tmp_path, env=environment
     )
     assert json.loads(done.stdout) == {
         "name": {"value": "x@127.0.0.1", "source": "locks.toml"},
         "servers": {"value": processes.addresses[:1], "source": "LOCKS_SERVERS"},
+        "cookie_file": {"value": str(cookie), "source": "LOCKS_COOKIE_FILE"},
     }
 
 

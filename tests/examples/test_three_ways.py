@@ -21,6 +21,7 @@ INPUTS = {"skewed": skewed(SIZE, 1), "all different": all_different(SIZE)}
 @pytest.fixture(autouse=True)
 def node() -> Iterator[locks.node.Node]:
     """The node whose lock server counts the agreements."""
+    locks.stop()
     yield locks.start("three-ways@localhost")
     locks.stop()
 

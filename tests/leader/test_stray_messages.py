@@ -34,6 +34,7 @@ def strays(instance: Any) -> list[Any]:
 @pytest.mark.parametrize("alone", [True, False])
 def test_stray_messages_are_ignored(alone: bool, caplog: pytest.LogCaptureFixture) -> None:
     """The instance goes on leading, and says once that it has ignored something."""
+    locks.stop()
     options: dict[str, Any] = {} if alone else {"cookie": "a-cookie-of-sixteen-or-more"}
     node = locks.start("stray@127.0.0.1", **options)
     instance = locks_leader.start(locks_leader.Behaviour, resource="strays", node=node)
