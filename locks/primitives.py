@@ -285,8 +285,12 @@ class Lock(Movable, ClientBlock, metaclass=Shown):
     def _acquire_restore(self, saved: tuple[Agent, object]) -> None:
         """Acquire it again; waits as long as it takes, also for other threads of its owner."""
         with self._resumed(*saved, self.release):
-            while not self.acquire(timeout=TIMEOUT_MAX):
-                pass
+            self._acquire_again()
+
+    def _acquire_again(self) -> None:
+        """Acquire it, however long another thread of its owner has it."""
+        while not self.acquire(timeout=TIMEOUT_MAX):
+            pass
 
     @contextmanager
     def _resumed(

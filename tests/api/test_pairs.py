@@ -185,7 +185,7 @@ def test_the_node_stops_within(block: Callable[[Within], None]) -> None:
         pass
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+@pytest.mark.skipif("LOCKS_PATCHED" in os.environ, reason="gevent watches the children itself")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork")
 @pytest.mark.parametrize("block", BLOCKS, ids=lambda each: each.__name__)
 def test_the_process_forks_within(block: Callable[[Within], None]) -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from tests.cluster.harness import World
 from tests.cluster.servers import LIMIT, NAMES, Servers, hear, process, running, tell
+from tests.helpers import eventually
 
 NET_TICKTIME = 10 * LIMIT
 
@@ -192,6 +193,7 @@ def test_an_election_does_without_a_server_that_is_stopped(servers: Servers) -> 
 @pytest.mark.slow
 def test_commands_name_the_server_that_is_stopped(servers: Servers) -> None:
     """They say what the others know, and who has not answered."""
+    eventually(lambda: process(servers, "status").status == 0)  # all know what is done once
     with stopped(servers):
         for words in (["status"], ["ps"], ["graph"], ["deadlocks"], ["leaders"], ["groups"]):
             done = process(servers, *words, "--timeout", str(NET_TICKTIME))

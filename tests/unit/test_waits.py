@@ -157,7 +157,7 @@ def tied_ones_know_all(server: ServerMachine, tied_ones: set[Requester]) -> None
             for owner in (edge.by, edge.to):
                 for entry in (edge.waiter, edge.holder):
                     assert entry.notified is not None
-                    assert entry.notified[owner] == owner.turned
+                    assert entry.notified[owner] == owner.changed_at
 
 
 def waiting_is_known(server: ServerMachine) -> None:

@@ -27,7 +27,6 @@ from locks.node.client.clients import name_of
 from locks.node.client.one_client import OwnAgent
 from locks.node.ports import NodePort
 from locks.runtime.bridge import foreign_loop, is_in_event_loop
-from locks.runtime.clock import monotonic
 from locks.runtime.monitor import Client, Down
 
 __all__ = [
@@ -227,11 +226,11 @@ def _seconds(timeout: float | None) -> str:
 def _holders(agent: OwnAgent, info: LockInfo) -> list[Contender]:
     """The holders of a lock that an agent has waited for, from the first node that answers in time."""
     node = agent.node
-    until = monotonic() + ASKED_WITHIN
+    until = node.clock() + ASKED_WITHIN
     for name in sorted(
         info.nodes, key=lambda name: name != node.name
     ):  # its own node answers at once
-        left = until - monotonic()
+        left = until - node.clock()
         if name not in node.alive or name in node.silent or name in info.granted or left <= 0:
             continue
         with suppress(LocksError):
