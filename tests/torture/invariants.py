@@ -113,7 +113,7 @@ def _under_way(node: Node) -> Iterator[str]:
             yield "an agent has not looked for deadlocks"
         if turn._posted:
             yield f"{len(turn._posted)} posted jobs were not done"
-        if dispatch.torn not in (False, node.thin):
+        if dispatch.torn and not node.thin.active:
             yield "a turn was torn, and nobody mends it"
         if dispatch.news:
             yield "something is to be told, and nobody does it"
