@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 import locks
+from locks.runtime.logs import EVENTS
 from tests.api.clients import left_nothing_behind
 
-# Loggers: that a deadlock was resolved may be said at any time after it, and on a busy machine waits are long.
-SAID_LATER = {"locks.deadlocks", "locks.waits"}
+# Loggers: that a deadlock was resolved, or a lock lost, may be said at any time after it, and on a busy machine waits are long.
+SAID_LATER = {"locks.deadlocks", "locks.waits", EVENTS["lost"].logger}
 
 
 @pytest.fixture(autouse=True)
