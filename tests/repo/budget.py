@@ -46,7 +46,7 @@ ROOMS: dict[str, Room] = {
     "runtime": Room(("locks/runtime",), 2_838),
     "node": Room(("locks/node",), 6_681),
     "the wire": Room(("locks/otp", "locks/wire"), 6_519),
-    "program": Room(("locks/program",), 1_358),
+    "program": Room(("locks/program",), 1_359),
     "aio": Room(("locks/aio",), 751),
     "commands and pages": Room(("locks/cli", "locks/web", "locks/facts"), 3_002),
     "metrics and traces": Room(("locks/metrics", "locks/tracing"), 430),
@@ -61,7 +61,7 @@ ROOMS: dict[str, Room] = {
     "benchmarks": Room(("benchmarks",), 5_416),
     "examples": Room(("examples",), 3_610),
 }
-SHIPPED = 50_870  # lines of code in all packages that are shipped
+SHIPPED = 50_871  # lines of code in all packages that are shipped
 PAGES = 44
 DECISIONS = 49
 WORDS = 98_630  # of both
