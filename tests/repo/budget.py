@@ -56,15 +56,15 @@ ROOMS: dict[str, Room] = {
     "engines": Room(("locks/engines",), 1_316),
     "the bench": Room(("locks/testing", "locks_pytest.py"), 2_336),
     "elections": Room(("locks_leader",), 3_463),
-    "the laboratory": Room(("locks_lab",), 11_585),
-    "tests": Room(("tests",), 53_539),
+    "the laboratory": Room(("locks_lab",), 11_590),
+    "tests": Room(("tests",), 53_668),
     "benchmarks": Room(("benchmarks",), 5_416),
     "examples": Room(("examples",), 3_610),
 }
-SHIPPED = 50_871  # lines of code in all packages that are shipped
+SHIPPED = 50_876  # lines of code in all packages that are shipped
 PAGES = 44
 DECISIONS = 49
-WORDS = 98_630  # of both
+WORDS = 98_652  # of both
 
 
 def lines_of(room: Room) -> int:
