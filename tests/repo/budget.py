@@ -54,17 +54,17 @@ ROOMS: dict[str, Room] = {
     "ownership": Room(("locks/ownership",), 1_346),
     "mvcc": Room(("locks/mvcc",), 1_517),
     "engines": Room(("locks/engines",), 1_316),
-    "the bench": Room(("locks/testing", "locks_pytest.py"), 2_336),
+    "the bench": Room(("locks/testing", "locks_pytest.py"), 2_338),
     "elections": Room(("locks_leader",), 3_463),
     "the laboratory": Room(("locks_lab",), 11_590),
-    "tests": Room(("tests",), 53_668),
+    "tests": Room(("tests",), 53_787),
     "benchmarks": Room(("benchmarks",), 5_416),
     "examples": Room(("examples",), 3_610),
 }
-SHIPPED = 50_876  # lines of code in all packages that are shipped
+SHIPPED = 50_878  # lines of code in all packages that are shipped
 PAGES = 44
 DECISIONS = 49
-WORDS = 98_652  # of both
+WORDS = 99_696  # of both
 
 
 def lines_of(room: Room) -> int:
