@@ -457,11 +457,11 @@ class Soak:
 
     def grown(self) -> Iterator[str]:
         """Print what the processes that lived longest have had; yields what has grown."""
-        for (name, pid), sizes in sorted(self.sizes.items(), key=lambda each: -len(each[1]))[
-            :LONGEST
-        ]:
-            at = max(1, len(sizes) // 4)
-            early, late = sizes[:at] if len(sizes) < 3 else sizes[at : 2 * at], sizes[-at:]
+        longest = sorted(self.sizes.items(), key=lambda each: -len(each[1]))[:LONGEST]
+        for (name, pid), sizes in longest:
+            if (at := len(sizes) // 4) == 0:
+                continue  # strangers may have come after the first measurement
+            early, late = sizes[at : 2 * at], sizes[-at:]
             first, last = [
                 Size(*[sorted(values)[len(values) // 2] for values in zip(*[s for _, s in some], strict=True)])
                 for some in (early, late)
@@ -525,16 +525,15 @@ class Soak:
     def go_on(self) -> Iterator[str]:
         """Let everybody work once more; yields what does not go on."""
         groups = [Ledger(self.folder / f"group-{number}") for number in range(GROUPS)]
-        before = [each.check() for each in groups]
+        before = {each: each.check() for each in groups}
         self.answers, counts = [], Counter[str]()
         for name in self.workers:
             self.work(name, time.monotonic() + min(CALM, self.seconds / 2))
         for answer in self.answers:
             counts.update(answer.get(HEALING))
         yield from (f"nobody did {kind} in the end: {counts}" for kind in KINDS if not counts[kind])
-        for number, (ledger, written) in enumerate(zip(groups, before, strict=True)):
-            if ledger.check() == written:
-                yield f"group {number} has no owner in the end"
+        left = [number for number, each in enumerate(groups) if each.check() == before[each]]
+        yield from (f"group {number} has no owner in the end" for number in left)
 
     # --- What came of it
 
