@@ -5,44 +5,21 @@ from __future__ import annotations
 import shutil
 import socket
 import ssl
-import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
-from typing import IO, Any
 
 import pytest
 
 import locks
-from locks.otp.admission.handshake import Handshake
-from locks.otp.bytes.etf import encode
-from locks.otp.bytes.terms import Atom
-from locks.otp.process.processes import Local
 from tests.cluster.conftest import Certify
-from tests.cluster.harness import COOKIE, World, until_alive
-from tests.cluster.nodes import A, B, Nodes, peer, until_connected, until_members
+from tests.cluster.harness import World, until_alive
+from tests.cluster.nodes import A, B, Nodes, hello, peer, until_connected, until_members
 from tests.helpers import eventually, free_port
-from tests.otp.erlang import port_mapper, running
+from tests.otp.erlang import port_mapper
 
 needs_openssl = pytest.mark.skipif(
     shutil.which("openssl") is None, reason="no `openssl` command to make certificates with"
 )
 needs_epmd = pytest.mark.skipif(
     shutil.which("epmd") is None, reason="no `epmd` on PATH (Debian: erlang-base)"
-)
-
-
-def otp_has_tls() -> bool:
-    """Whether there is an Erlang with the application that does TLS, which is a package of its own."""
-    if shutil.which("erl") is None:
-        return False
-    asked = "halt(case code:lib_dir(ssl) of {error, _} -> 1; _ -> 0 end)."
-    return subprocess.run(["erl", "-noshell", "-eval", asked], check=False).returncode == 0
-
-
-needs_otp_with_tls = pytest.mark.skipif(
-    not otp_has_tls(),
-    reason="no `erl` on PATH, or one without TLS (Debian: erlang-base, erlang-ssl)",
 )
 
 
@@ -98,7 +75,6 @@ def test_no_certificate(nodes: Nodes, certify: Certify) -> None:
     """Who has the cookie, but no certificate, is not let in."""
     tls = certify("ours", "127.0.0.1")
     a = nodes.start(A, tls=tls)
-    shake = Handshake(name=B, creation=1, cookie=COOKIE, challenge=1, peer=A)
 
     def greet() -> bytes:
         assert a.address is not None
@@ -107,7 +83,8 @@ def test_no_certificate(nodes: Nodes, certify: Certify) -> None:
             socket.create_connection(a.address, 5) as sock,
             context.wrap_socket(sock, server_hostname="127.0.0.1") as secured,
         ):
-            secured.sendall(shake.start()[0].data)  # type: ignore[union-attr]
+            body = hello(B, A)
+            secured.sendall(len(body).to_bytes(4, "big") + body)
             return secured.recv(100)
 
     with pytest.raises(ssl.SSLError, match="certificate"):
@@ -123,62 +100,6 @@ def test_the_command_with_tls(world: World, certify: Certify) -> None:
     worker = world.worker("w@127.0.0.1", [server.peer], tls=files)
     until_alive(worker, server.name)
     assert worker.do("begin", objects=[[["x"], "write", [server.name]]]) == "have_all_locks"
-
-
-# --- With OTP -----------------------------------------------------------------------------------
-
-ECHO = """
-    register(tests, self()),
-    io:put_chars("ready\\n"),
-    Loop = fun Loop() ->
-        receive
-            {Pid, echo, Term} -> Pid ! {echo, Term}
-        end,
-        Loop()
-    end,
-    Loop().
-"""
-
-
-@contextmanager
-def erlang_with_tls(folder: Path, tls: locks.TLS, program: str) -> Iterator[tuple[str, IO[bytes]]]:
-    """A node of OTP whose connections have TLS; yields how it is reached, and its output."""
-    files = f'{{cacertfile,"{tls.ca}"}},{{certfile,"{tls.certificate}"}},{{keyfile,"{tls.key}"}}'
-    both = f"[{files},{{verify,verify_peer}}"
-    options = folder / "tls.conf"
-    options.write_text(f"[{{server,{both},{{fail_if_no_peer_cert,true}}]}},{{client,{both}]}}].")
-    port = free_port()
-    command = ["erl", "-noinput", "-name", "otp@127.0.0.1", "-setcookie", COOKIE]
-    command += ["-proto_dist", "inet_tls", "-ssl_dist_optfile", str(options)]
-    command += ["-start_epmd", "false", "-kernel", "inet_dist_use_interface", "{127,0,0,1}"]
-    listen = ["-kernel", "inet_dist_listen_min", str(port), "inet_dist_listen_max", str(port)]
-    with running([*command, *listen, "-eval", program]) as output:
-        assert output.readline() == b"ready\n"
-        yield f"otp@127.0.0.1:{port}", output
-
-
-@needs_openssl
-@needs_epmd
-@needs_otp_with_tls
-def test_we_connect_to_otp_with_tls(
-    nodes: Nodes, certify: Certify, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A node of OTP with TLS (`inet_tls`) is connected to; much goes to and fro."""
-    tls = certify("ours", "127.0.0.1")
-    with port_mapper() as mapper:
-        monkeypatch.setenv("ERL_EPMD_PORT", str(mapper))
-        with erlang_with_tls(tmp_path, tls, ECHO) as (address, _):
-            a = nodes.start(A, tls=tls, mesh=False)
-            assert a.connect(address, timeout=20)
-            heard: list[Any] = []
-            assert a.cluster is not None
-            processes = a.cluster.processes
-            me = processes.add(a.new_number(), Local(lambda message, _: heard.append(message)))
-            for size in (1, 20_000, 3_000_000):
-                order = encode((me, Atom("echo"), size * "x"))
-                a.turn.run(processes.send_named, "otp@127.0.0.1", "tests", order)
-                eventually(lambda: heard)
-                assert heard.pop() == (Atom("echo"), size * "x")
 
 
 # --- With epmd ----------------------------------------------------------------------------------

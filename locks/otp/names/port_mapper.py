@@ -16,7 +16,7 @@ import gevent
 from gevent import socket as gevent_socket
 
 from locks.errors import OperatingError
-from locks.otp.links.stream import abandon, native_socket
+from locks.net.stream import abandon, native_socket
 from locks.otp.names import epmd
 from locks.otp.names.addresses import HostAndPort
 
