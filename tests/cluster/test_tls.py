@@ -1,4 +1,4 @@
-"""Connections with TLS, and nodes that find each other by Erlang's port mapper."""
+"""Connections with TLS."""
 
 from __future__ import annotations
 
@@ -11,15 +11,11 @@ import pytest
 import locks
 from tests.cluster.conftest import Certify
 from tests.cluster.harness import World, until_alive
-from tests.cluster.nodes import A, B, Nodes, hello, peer, until_connected, until_members
-from tests.helpers import eventually, free_port
-from tests.otp.erlang import port_mapper
+from tests.cluster.nodes import A, B, Nodes, hello, peer, until_connected
+from tests.helpers import eventually
 
 needs_openssl = pytest.mark.skipif(
     shutil.which("openssl") is None, reason="no `openssl` command to make certificates with"
-)
-needs_epmd = pytest.mark.skipif(
-    shutil.which("epmd") is None, reason="no `epmd` on PATH (Debian: erlang-base)"
 )
 
 
@@ -100,31 +96,3 @@ def test_the_command_with_tls(world: World, certify: Certify) -> None:
     worker = world.worker("w@127.0.0.1", [server.peer], tls=files)
     until_alive(worker, server.name)
     assert worker.do("begin", objects=[[["x"], "write", [server.name]]]) == "have_all_locks"
-
-
-# --- With epmd ----------------------------------------------------------------------------------
-
-
-@needs_epmd
-def test_epmd(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With `epmd` a node is found by its name; its name is free again when it has stopped."""
-    with port_mapper() as port:
-        monkeypatch.setenv("ERL_EPMD_PORT", str(port))
-        a, b = nodes.start(A, epmd=True), nodes.start(B, epmd=True, mesh=False)
-        assert a.connect(B)
-        until_members(a, B)
-        until_members(b, A)
-        with pytest.raises(locks.errors.OperatingError, match="a"):
-            nodes.start(A, epmd=True)
-        b.stop()
-        until_connected(a)
-        again = nodes.start(B, epmd=True)  # elsewhere: a looks it up anew
-        assert again.address != b.address
-        until_members(a, B)
-
-
-def test_no_epmd(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without an epmd a node that wants one does not start, and says what to do."""
-    monkeypatch.setenv("ERL_EPMD_PORT", str(free_port()))
-    with pytest.raises(locks.errors.OperatingError, match="epmd -daemon"):
-        nodes.start(A, epmd=True)
