@@ -57,14 +57,14 @@ ROOMS: dict[str, Room] = {
     "the bench": Room(("locks/testing", "locks_pytest.py"), 2_337),
     "elections": Room(("locks_leader",), 3_003),
     "the laboratory": Room(("locks_lab",), 11_590),
-    "tests": Room(("tests",), 52_016),
+    "tests": Room(("tests",), 52_066),
     "benchmarks": Room(("benchmarks",), 5_415),
     "examples": Room(("examples",), 3_610),
 }
 SHIPPED = 48_525  # lines of code in all packages that are shipped
 PAGES = 44
 DECISIONS = 49
-WORDS = 99_377  # of both
+WORDS = 100_011  # of both
 
 
 def lines_of(room: Room) -> int:
