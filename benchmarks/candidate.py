@@ -27,7 +27,7 @@ import locks
 import locks_leader
 from locks.node.node import Node
 from locks.node.server import Server
-from locks.otp.links.link import Link
+from locks.net.link import Link
 
 __all__ = ["Dictionary", "Note", "Notes"]
 

@@ -38,6 +38,7 @@ import gevent
 from gevent import socket as gevent_socket
 
 from locks.errors import InvalidOption, assert_never
+from locks.net.link import Link, Traffic
 from locks.otp.admission import handshake as steps
 from locks.otp.admission.door import Door, Stranger, listen, talk, tls_told
 from locks.otp.admission.handshake import FLAGS, FLAGS_HIDDEN, Challenges, Handshake, Peer
@@ -45,9 +46,6 @@ from locks.otp.admission.rivals import Rivals
 from locks.otp.admission.secret import Cookie
 from locks.otp.admission.strangers import Refused, Settled
 from locks.otp.keys import Keys
-from locks.otp.links.budgets import Traffic
-from locks.otp.links.line import Line
-from locks.otp.links.link import LOOKS, GoOn, Link
 from locks.otp.links.stream import Stream
 from locks.otp.names.address_book import News
 from locks.otp.names.addresses import Address, HostAndPort, UnixAddress, place
@@ -70,10 +68,11 @@ FRAME_LIMIT = 16 * 2**20  # bytes
 SEND_LIMIT = 16 * 2**20  # bytes
 FORGET = 600.0  # seconds until a node is forgotten that was neither asked for nor seen
 KEYS = ("cookie", "certificate")  # causes of refusals that new files may mend
-CHECKS = 6  # how often in net_ticktime something must be sent; see also `rivals.SIGNS`
+CHECKS = 6  # heartbeats in net_ticktime; see also `rivals.SIGNS`
+LOOKS = 4  # looks for each heartbeat: whether it is due, and who is silent
 MISSED = (
     CHECKS - 1
-) * LOOKS  # checks that were not made, after which others may count this node as lost
+) * LOOKS  # looks that were not made, after which others may count this node as lost
 
 
 class Distribution:
@@ -93,7 +92,6 @@ class Distribution:
         notices: Logs warnings about others.
         dial_tunnel: Begins a connection with a node without an address, over a tunnel; in a
             greenlet.
-        line: The line of links that have input.
 
     Attributes:
         creation: The incarnation of the node.
@@ -116,12 +114,11 @@ class Distribution:
         *,
         on_up: Callable[[Link], object],
         on_down: Callable[[Link, str], object],
-        on_frame: Callable[[Link, bytes], GoOn | None],
+        on_frame: Callable[[Link, bytes], object],
         on_doubt: Callable[[Link], object],
         refusals: dict[str, str],
         notices: Notices,
         dial_tunnel: Callable[[str], Stream],
-        line: Line,
     ) -> None:
         self.name = name
         self.options = options
@@ -130,10 +127,9 @@ class Distribution:
         self.links: dict[str, Link] = {}
         self.named = set(options.peers)
         self.refusals = refusals
-        self.unsent: list[Link] = []
+        self.unsent: dict[Link, None] = {}
         self.notices = notices
         self.slowest = 0.0
-        self.line = line
         self.traffic = Traffic()
         self._turn = turn
         self._executor = executor
@@ -329,11 +325,9 @@ class Distribution:
 
     def flush(self) -> None:
         """Write the output of links."""
-        unsent = self.unsent
-        while unsent:
-            link = unsent[0]
+        for link in list(self.unsent):
             link.flush()
-            unsent.remove(link)
+            self.unsent.pop(link, None)
 
     # --- Dialling, in the hub -------------------------------------------------------------------
 
@@ -556,7 +550,6 @@ class Distribution:
             on_frame=self._on_frame,
             on_lost=self._lost,
             unsent=self.unsent,
-            line=self.line,
             traffic=self.traffic,
             relay=relay,
         )
@@ -581,7 +574,7 @@ class Distribution:
             self._nudge.release()
 
     def _interval(self) -> float:
-        """Seconds between two checks of each link's output and input."""
+        """Seconds between two looks."""
         own = self.options.net_ticktime or NET_TICKTIME
         return min([own, *(link.wanted for link in list(self.links.values()))]) / CHECKS / LOOKS
 
@@ -613,16 +606,16 @@ class Distribution:
         self._overdue_at = now + self._interval() * MISSED
 
     def _tick(self) -> None:
-        """Make each link tick at its own pace, however often this is called."""
+        """Send the heartbeats that are due."""
         self.look_awake()
         own = self.options.net_ticktime or NET_TICKTIME
         now = monotonic()
         if now - self._hub_ran_at > own and self._executor.is_own_thread:
             return
         for link in list(self.links.values()):
-            if now >= link.tick_due and link.relay is None:
-                link.tick_due = now + 0.9 * min(own, link.wanted) / CHECKS / LOOKS
-                link.tick()
+            if now >= link.beat_due and link.relay is None:
+                link.beat_due = now + 0.9 * min(own, link.wanted) / CHECKS
+                link.beat()
 
     def _keep_judging(self) -> None:
         while self.is_running:
@@ -633,7 +626,7 @@ class Distribution:
 
     def _judge_silence(self, interval: float) -> None:
         for link in list(self.links.values()):
-            link.silent = 0.0 if link.has_input else link.silent + interval
+            link.silent += interval
             if link.silent >= link.ticktime and link.relay is None:
                 link.lose(f"it was silent for {link.ticktime:g} s")
 

@@ -21,14 +21,14 @@ from locks.actors import GeventActor
 from locks.core import messages
 from locks.groups.scope import scope_of
 from locks.model import AgentId, LockId, Place, RequestRecord
+from locks.net.budgets import Traffic
+from locks.net.link import Link
 from locks.otp.admission.handshake import Peer
 from locks.otp.bytes import control
 from locks.otp.bytes.behaviours import CALL, CAST
 from locks.otp.bytes.fields import tag_of
 from locks.otp.bytes.terms import Atom, ImproperList, Pid, Reference, Term
 from locks.otp.distribution import FRAME_LIMIT, SEND_LIMIT
-from locks.otp.links.budgets import Traffic
-from locks.otp.links.link import Link
 from locks.otp.tunnel import messages as tunnel_messages
 from locks.otp.tunnel.messages import CHUNK, RELAY, TUNNELS
 from locks.ranges import Range, Size, Version

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 import locks
+from locks.net.budgets import Limits
+from locks.net.link import Link
 from locks.node.peers.greeting import PROTOCOL, Greeting, pack_greeting, unpack_greeting
 from locks.otp.bytes.fields import BadMessage
 from locks.otp.bytes.terms import Atom
-from locks.otp.links.budgets import Limits
-from locks.otp.links.link import Link
 from locks.otp.names import address_book
 from locks.otp.names.address_book import NAMES
 from locks.wire.forms import OURS

@@ -11,10 +11,10 @@ import gevent
 import pytest
 
 import locks
+from locks.net.link import LOOKS, Link
 from locks.otp import distribution
 from locks.otp.admission import rivals
 from locks.otp.admission.handshake import Handshake, Peer, Send
-from locks.otp.links.link import LOOKS, Link
 from locks.otp.options import NET_TICKTIME
 from tests.cluster.harness import World, until_alive
 from tests.cluster.nodes import (

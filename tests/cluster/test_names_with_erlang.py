@@ -9,8 +9,8 @@ from typing import IO
 import pytest
 
 import locks
+from locks.node.peers.calls import BlockingCalls
 from locks.otp.bytes.terms import Atom
-from locks.otp.process.calls import BlockingCalls
 from tests.cluster.harness import COOKIE
 from tests.cluster.nodes import News, Nodes, link, peer
 from tests.helpers import eventually, free_port

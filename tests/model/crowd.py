@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, NamedTuple
 
+from locks.otp.links.backlog import Backlog
+
 from locks.core.agent.lines import Lines
 from locks.core.agent.machine import AgentMachine
 from locks.core.messages import (
@@ -29,8 +31,7 @@ from locks.core.messages import (
 )
 from locks.core.server.machine import ServerMachine
 from locks.model import RIVALS, AgentId, LockId, Mode
-from locks.otp.links.backlog import Backlog
-from locks.otp.links.budgets import Pace
+from locks.net.budgets import Pace
 from locks_lab.worlds.host import Violation
 from locks_lab.worlds.rules import OURS, Rule
 

@@ -13,7 +13,7 @@ import pytest
 from locks.core.messages import Remove
 from locks.core.server.machine import ServerMachine
 from locks.core.server.table import LockTable
-from locks.otp.links.budgets import Pace
+from locks.net.budgets import Pace
 from locks_lab.worlds.host import Violation
 from locks_lab.worlds.rules import OURS, RULES, OtherServer, Rule
 from tests.model.crowd import Crowd, Shape

@@ -6,8 +6,7 @@ import random
 
 import pytest
 
-from locks.otp.links import budgets
-from locks.otp.links.budgets import (
+from locks.net.budgets import (
     ALONE,
     LONG,
     LONGEST_PAUSE,
@@ -19,6 +18,7 @@ from locks.otp.links.budgets import (
     Share,
     Tally,
 )
+from locks.otp.links import budgets
 
 
 def test_a_tally_knows_what_is_gone() -> None:

@@ -13,10 +13,15 @@ from typing import Any
 
 import gevent
 import pytest
+from locks.otp.links.backlog import LARGE
+from locks.otp.links.line import Line
+from locks.wire.urgency import kind_of
 
 from locks.core.messages import Release, Remove, Request
 from locks.core.server.machine import ServerMachine
 from locks.model import AgentId, LockId
+from locks.net.budgets import SLICE, Pace
+from locks.net.link import GoOn, Link
 from locks.otp.admission.handshake import Peer
 from locks.otp.bytes import etf
 from locks.otp.bytes.behaviours import CAST
@@ -24,12 +29,7 @@ from locks.otp.bytes.control import MonitorP
 from locks.otp.bytes.frames import Reader as Frames
 from locks.otp.bytes.frames import pack_reg_send
 from locks.otp.bytes.terms import Atom, Pid, Reference
-from locks.otp.links.backlog import LARGE
-from locks.otp.links.budgets import SLICE, Pace
-from locks.otp.links.line import Line
-from locks.otp.links.link import GoOn, Link
 from locks.wire.messages import pack, unpack_to_server
-from locks.wire.urgency import kind_of
 from tests.helpers import LIMIT as LIMIT_SECONDS
 from tests.helpers import eventually
 from tests.torture.tracing import Tracer, trace

@@ -10,7 +10,7 @@ from locks.core.agent.machine import AgentMachine
 from locks.core.messages import AnswerWait, ToServer
 from locks.errors import LocksError
 from locks.model import AgentId
-from locks.otp.links.silence import (
+from locks.node.peers.silence import (
     AGAIN,
     LATER,
     MOST_PATIENCE,

@@ -18,11 +18,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from locks.errors import InvalidOption
+from locks.net.budgets import Limits
+from locks.net.link import Link
 from locks.node.peers.greeting import Greeting, pack_greeting, pack_refusal, unpack_greeting
 from locks.otp.bytes.fields import BadMessage
 from locks.otp.bytes.terms import Atom
-from locks.otp.links.budgets import Limits
-from locks.otp.links.link import Link
 from locks.otp.names.address_book import NAMES, News
 from locks.otp.options import NET_TICKTIME
 from locks.runtime.clock import monotonic
@@ -168,7 +168,7 @@ class Greeter:
         distribution = self._distribution
         if link.wanted != greeting.ticktime:
             link.wanted = greeting.ticktime
-            link.tick_due = 0.0
+            link.beat_due = 0.0
             distribution.pace_changed()
         link.ticktime = distribution.options.net_ticktime or NET_TICKTIME
         if distribution.options.mesh:

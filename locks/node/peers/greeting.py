@@ -20,12 +20,12 @@ from typing import Any, NamedTuple
 
 from locks.errors import InvalidOption
 from locks.model import check_node_name
+from locks.net.budgets import Limits
 from locks.otp import distribution
 from locks.otp.admission.strangers import plain
 from locks.otp.bytes.control import brief
 from locks.otp.bytes.fields import BadMessage
 from locks.otp.bytes.terms import Atom
-from locks.otp.links.budgets import Limits
 from locks.otp.names.address_book import NAMES, News
 from locks.ranges import LONGEST_TEXT
 from locks.wire.forms import OURS

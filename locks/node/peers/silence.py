@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-from locks.otp.links.link import Link
+from locks.net.link import Link
 from locks.runtime.clock import monotonic
 from locks.runtime.executor import Executor
 from locks.runtime.hub_life import Timer
