@@ -21,8 +21,7 @@ from locks.actors import GeventActor
 from locks.core import messages
 from locks.groups.scope import scope_of
 from locks.model import AgentId, LockId, Place, RequestRecord
-from locks.net.budgets import Traffic
-from locks.net.link import Link
+from locks.net.link import Link, Traffic
 from locks.otp.admission.handshake import Peer
 from locks.otp.bytes import control
 from locks.otp.bytes.behaviours import CALL, CAST
@@ -418,10 +417,10 @@ class Rig:
             send_limit=SEND_LIMIT,
             on_frame=lambda *_: None,
             on_lost=lambda *_: None,
-            unsent=[],
+            unsent={},
             traffic=self.traffic,
         )
-        made.tick_due = math.inf  # it is never time
+        made.beat_due = math.inf  # it is never time
         return made
 
     def begin(self) -> None:
@@ -452,9 +451,7 @@ class Rig:
 
     def take(self, frame: bytes) -> None:
         """Take a frame in as from the link."""
-        go_on = self.node.turn.run(self.cluster.processes.reading.receive, self.link, frame)
-        while go_on is not None:  # it is a large one
-            go_on = self.node.turn.run(go_on)
+        self.node.turn.run(self.cluster.processes.receive, self.link, frame)
 
     def state(self) -> Any:
         """All that must be as before."""
