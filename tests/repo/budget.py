@@ -44,7 +44,7 @@ ROOMS: dict[str, Room] = {
     "the face": Room((*(f"locks/{name}.py" for name in FACE), "locks/shapes"), 1_647),
     "core": Room(("locks/core",), 4_631),
     "runtime": Room(("locks/runtime",), 2_838),
-    "node": Room(("locks/node",), 5_760),
+    "node": Room(("locks/node",), 5_755),
     "the wire": Room(("locks/net", "locks/otp", "locks/wire"), 5_525),
     "program": Room(("locks/program",), 1_355),
     "aio": Room(("locks/aio",), 751),
@@ -57,14 +57,14 @@ ROOMS: dict[str, Room] = {
     "the bench": Room(("locks/testing", "locks_pytest.py"), 2_313),
     "elections": Room(("locks_leader",), 3_003),
     "the laboratory": Room(("locks_lab",), 11_590),
-    "tests": Room(("tests",), 51_703),
+    "tests": Room(("tests",), 51_704),
     "benchmarks": Room(("benchmarks",), 5_415),
     "examples": Room(("examples",), 3_610),
 }
-SHIPPED = 48_463  # lines of code in all packages that are shipped
+SHIPPED = 48_458  # lines of code in all packages that are shipped
 PAGES = 44
 DECISIONS = 49
-WORDS = 98_334  # of both
+WORDS = 98_120  # of both
 
 
 def lines_of(room: Room) -> int:

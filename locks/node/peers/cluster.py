@@ -151,6 +151,7 @@ class Cluster:
         )
         self.silence = Silence(
             self.distribution.links,
+            self.distribution.traffic,
             node.turn,
             executor,
             doubt=self.processes.prod,
