@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
     from gevent.hub import Hub
 
-    from locks.otp.admission.handshake import Peer
-    from locks.otp.links.tls import Tls
+    from locks.net.hello import Peer
+    from locks.net.tls import Tls
     from locks.otp.names.addresses import HostAndPort
     from locks.runtime.inline import Turn
 
@@ -120,7 +120,8 @@ class Link:
         self.relay = relay
         self.since = wall()
         self.closed: str | None = None
-        self.ticktime = self.wanted = ticktime
+        self.ticktime = ticktime
+        self.wanted = peer.ticktime
         self.beat_due = 0.0
         self.silent = 0.0
         self.heard = 0

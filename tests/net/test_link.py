@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from locks.net.frames import HEARTBEAT, frame
+from locks.net.hello import Peer
 from locks.net.link import FULL, LITTLE, READ, READ_MOST, Link, Traffic
-from locks.otp.admission.handshake import Peer
 from tests.helpers import eventually
 from tests.torture.tracing import Tracer, trace
 

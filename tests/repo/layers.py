@@ -35,8 +35,6 @@ class Layer(NamedTuple):
 
 SANS_IO = (
     "bytes*",
-    *(f"admission.{name}" for name in ("secret", "challenges", "strangers", "introductions")),
-    *("admission.handshake", "admission.certificates"),
     *("names.addresses", "tunnel.messages", "tunnel.relay"),
 )
 GROUND = ("words", "errors", "ground")
@@ -65,9 +63,9 @@ LIBRARY = [
     ),
     Layer(
         "net bytes",
-        ("locks.net.frames", "locks.net.budgets"),
+        ("locks.net.hello", "locks.net.secrets", "locks.net.frames", "locks.net.budgets"),
         GROUND,
-        "net/: frames, budgets",
+        "net/: frames, the hello and its secrets, budgets",
     ),
     Layer(
         "otp",
@@ -159,7 +157,7 @@ LIBRARY = [
         "engines",
         ("locks.engines*",),
         (
-            *(*GROUND, "core", "runtime", "otp bytes", "otp", "node", "program"),
+            *(*GROUND, "core", "runtime", "net bytes", "otp bytes", "otp", "node", "program"),
             *("face", "aio", "package"),
         ),
         "engines/: for engines and frameworks",
