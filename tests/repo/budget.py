@@ -45,7 +45,7 @@ ROOMS: dict[str, Room] = {
     "core": Room(("locks/core",), 4_631),
     "runtime": Room(("locks/runtime",), 2_838),
     "node": Room(("locks/node",), 5_551),
-    "the wire": Room(("locks/otp", "locks/wire"), 6_237),
+    "the wire": Room(("locks/otp", "locks/wire", "locks/net"), 6_237),
     "program": Room(("locks/program",), 1_355),
     "aio": Room(("locks/aio",), 751),
     "commands and pages": Room(("locks/cli", "locks/web", "locks/facts"), 3_001),

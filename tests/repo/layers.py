@@ -37,10 +37,10 @@ SANS_IO = (
     "bytes*",
     *(f"admission.{name}" for name in ("secret", "challenges", "strangers", "introductions")),
     *("admission.handshake", "admission.certificates"),
-    *("names.addresses", "tunnel.messages", "tunnel.relay", "links.backlog"),
+    *("tunnel.messages", "tunnel.relay", "links.backlog"),
 )
 GROUND = ("words", "errors", "ground")
-NODES = (*GROUND, "core", "wire", "runtime", "otp bytes", "otp")
+NODES = (*GROUND, "core", "wire", "runtime", "net bytes", "otp bytes", "otp")
 LIBRARY = [
     Layer(
         "words",
@@ -63,10 +63,11 @@ LIBRARY = [
         GROUND,
         "otp/: Erlang's protocol, bytes in, bytes out",
     ),
+    Layer("net bytes", ("locks.net.addresses",), GROUND, "net/: addresses"),
     Layer(
         "otp",
-        ("locks.otp*",),
-        (*GROUND, "runtime", "otp bytes"),
+        ("locks.otp*", "locks.net*"),
+        (*GROUND, "runtime", "net bytes", "otp bytes"),
         "otp/: connections, processes",
     ),
     Layer(
@@ -153,7 +154,7 @@ LIBRARY = [
         "engines",
         ("locks.engines*",),
         (
-            *(*GROUND, "core", "runtime", "otp bytes", "otp", "node", "program"),
+            *(*GROUND, "core", "runtime", "net bytes", "otp bytes", "otp", "node", "program"),
             *("face", "aio", "package"),
         ),
         "engines/: for engines and frameworks",
@@ -162,7 +163,7 @@ LIBRARY = [
         "cli",
         ("locks.cli*", "locks.__main__"),
         (
-            *(*GROUND, "core", "runtime", "otp bytes", "otp", "program", "metrics"),
+            *(*GROUND, "core", "runtime", "net bytes", "otp bytes", "otp", "program", "metrics"),
             *("face", "places", "package", "web"),
         ),
         "cli/: the command line",
@@ -272,8 +273,7 @@ PURE = (
     "locks.lock_ids",
     "locks.model",
     "locks.core*",
-    "locks.otp.names.address_book",
-    "locks.otp.names.addresses",
+    "locks.net.addresses",
     "locks.otp.tunnel.relay",
     "locks.groups.table",
     "locks.testing.linearizability",

@@ -31,6 +31,7 @@ from locks.core.facts import (
     node_of,
 )
 from locks.errors import TransactionBroken, assert_never
+from locks.net.addresses import place
 from locks.node.client.clients import this_program
 from locks.node.client.refusals import check_may_wait
 from locks.node.marks import Memory, memory_of
@@ -39,7 +40,6 @@ from locks.otp.bytes.fields import BadMessage
 from locks.otp.bytes.terms import Atom, Pid
 from locks.otp.links.budgets import MOST_CALLS, check_budget
 from locks.otp.links.link import Link
-from locks.otp.names.addresses import place
 from locks.otp.process.calls import BlockingCalls
 from locks.ranges import one_line
 from locks.runtime.logs import log_event

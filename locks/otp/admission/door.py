@@ -37,6 +37,7 @@ import gevent
 from gevent.event import Event as GreenEvent
 
 from locks.errors import InvalidOption, LocksError
+from locks.net.addresses import Address, HostAndPort, UnixAddress, place
 from locks.otp.admission.handshake import (
     Established,
     Event,
@@ -50,7 +51,6 @@ from locks.otp.admission.handshake import (
 )
 from locks.otp.admission.strangers import Refused, Settled, tls_words
 from locks.otp.links.stream import Stream, abandon, native_socket
-from locks.otp.names.addresses import Address, HostAndPort, UnixAddress, place
 from locks.otp.notices import Notices
 
 __all__ = ["Door", "Stranger", "listen", "talk", "tls_told"]

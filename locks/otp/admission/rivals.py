@@ -27,11 +27,11 @@ from contextlib import contextmanager
 import gevent
 from gevent.event import Event
 
+from locks.net.addresses import place
 from locks.otp.admission.handshake import Peer
 from locks.otp.admission.strangers import Refused, Settled
 from locks.otp.links.link import Link
 from locks.otp.links.stream import Stream
-from locks.otp.names.addresses import place
 from locks.runtime.inline import Turn
 
 __all__ = ["Attempt", "Rivals"]

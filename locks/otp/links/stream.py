@@ -15,10 +15,10 @@ from typing import Any
 from gevent import monkey
 from gevent import socket as gevent_socket
 
+from locks.net.addresses import Address, HostAndPort, UnixAddress
 from locks.otp.admission.certificates import wrong_host
 from locks.otp.admission.credentials import check_user, credentials_of
 from locks.otp.links.tls import Tls
-from locks.otp.names.addresses import Address, HostAndPort, UnixAddress
 
 __all__ = ["Stream", "abandon", "native_socket"]
 
