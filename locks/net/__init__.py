@@ -1,5 +1,7 @@
-"""The transport: connections between nodes, and what is sent over them.
+"""The wire: how nodes connect, and what they send each other.
 
-* `addresses`: where nodes are, and what knows the addresses of servers that may move.
-* `book`: the known nodes, and when each is dialled.
+* `hello.py`: what two programs say until both know that the other one has the secret. Pure.
+* `door.py`: strangers, who have proven nothing yet; `admission.py`: hellos over connections, and which connection is kept.
+* `book.py`: the known nodes, and when each is dialled; `addresses.py`: where they are.
+* `stream.py`: a connection until then; `secrets.py`, `tls.py`: what a node proves itself with.
 """

@@ -35,8 +35,6 @@ class Layer(NamedTuple):
 
 SANS_IO = (
     "bytes*",
-    *(f"admission.{name}" for name in ("secret", "challenges", "strangers", "introductions")),
-    *("admission.handshake", "admission.certificates"),
     *("tunnel.messages", "tunnel.relay", "links.backlog"),
 )
 GROUND = ("words", "errors", "ground")
@@ -63,7 +61,12 @@ LIBRARY = [
         GROUND,
         "otp/: Erlang's protocol, bytes in, bytes out",
     ),
-    Layer("net bytes", ("locks.net.addresses",), GROUND, "net/: addresses"),
+    Layer(
+        "net bytes",
+        ("locks.net.hello", "locks.net.secrets", "locks.net.addresses"),
+        GROUND,
+        "net/: the hello, secrets, addresses",
+    ),
     Layer(
         "otp",
         ("locks.otp*", "locks.net*"),
