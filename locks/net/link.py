@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 
     from gevent.hub import Hub
 
+    from locks.net.addresses import HostAndPort
     from locks.net.hello import Peer
     from locks.net.tls import Tls
-    from locks.otp.names.addresses import HostAndPort
     from locks.runtime.inline import Turn
 
 __all__ = ["FULL", "Link", "Traffic"]

@@ -38,6 +38,7 @@ from locks.core.statistics import TrafficStatistics
 from locks.errors import LocksError, MisuseError, TransactionEnded
 from locks.lock_ids import shown, size_of
 from locks.model import AgentId, LockId, agent_numbered
+from locks.net.addresses import place
 from locks.net.budgets import Limits
 from locks.net.link import Link
 from locks.node.client.agent import Agent
@@ -58,7 +59,6 @@ from locks.otp.bytes import etf
 from locks.otp.bytes.control import BadMessage, StrangeMessage, brief, check_speaker
 from locks.otp.bytes.terms import Pid
 from locks.otp.distribution import Distribution
-from locks.otp.names.addresses import place
 from locks.otp.options import Options
 from locks.otp.process.processes import CAST, Local, Processes, parse_call, parse_cast
 from locks.otp.process.remote import Errors, RemoteRef, Remotes
@@ -407,8 +407,8 @@ class Cluster:
 
     def place_of(self, name: str) -> str | None:
         """The address at which another node is looked for, as text, if known."""
-        address = self.distribution.addresses.get(name)
-        return None if address is None else place(address)
+        known = self.distribution.book.known.get(name)
+        return None if known is None or known.address is None else place(known.address)
 
     def link(self, actor: Client, other: RemoteRef) -> None:
         """Link something of this node with a process of another one."""
