@@ -35,7 +35,7 @@ class Layer(NamedTuple):
 
 SANS_IO = (
     "bytes*",
-    *("names.addresses", "tunnel.messages", "tunnel.relay", "links.backlog"),
+    *("tunnel.messages", "tunnel.relay"),
 )
 GROUND = ("words", "errors", "ground")
 NODES = (*GROUND, "core", "wire", "runtime", "net bytes", "otp bytes", "otp")
@@ -63,9 +63,11 @@ LIBRARY = [
     ),
     Layer(
         "net bytes",
-        ("locks.net.hello", "locks.net.secrets"),
+        tuple(
+            f"locks.net.{name}" for name in ("addresses", "budgets", "frames", "hello", "secrets")
+        ),
         GROUND,
-        "net/: the hello and its secrets",
+        "net/: frames, the hello, secrets, addresses, budgets",
     ),
     Layer(
         "otp",
@@ -166,7 +168,7 @@ LIBRARY = [
         "cli",
         ("locks.cli*", "locks.__main__"),
         (
-            *(*GROUND, "core", "runtime", "otp bytes", "otp", "program", "metrics"),
+            *(*GROUND, "core", "runtime", "net bytes", "otp bytes", "otp", "program", "metrics"),
             *("face", "places", "package", "web"),
         ),
         "cli/: the command line",
@@ -276,9 +278,10 @@ PURE = (
     "locks.lock_ids",
     "locks.model",
     "locks.core*",
-    "locks.otp.names.address_book",
-    "locks.otp.names.addresses",
+    "locks.net.addresses",
     "locks.otp.tunnel.relay",
+    "locks.net.budgets",
+    "locks.net.frames",
     "locks.groups.table",
     "locks.testing.linearizability",
     "locks.ownership.errors",
@@ -322,6 +325,7 @@ PURE_OUTSIDE = {
     "numbers",
     "operator",
     "reprlib",
+    "struct",
     "sys",
     "types",
     "typing",
