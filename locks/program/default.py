@@ -57,22 +57,6 @@ ONE_OF_SEVERAL = (
     'share, set LOCKS_SERVERS=local or call locks.start(servers="local"), or name servers=[...] on several machines; if each '
     "process is to have locks of its own, set LOCKS_SERVERS=here or call locks.start(servers=locks.HERE)"
 )
-OPTIONS = (
-    *(
-        "name",
-        "cookie",
-        "listen",
-        "servers",
-        "require",
-        "copies",
-        "peers",
-        "tls",
-        "epmd",
-        "net_ticktime",
-        "mesh",
-    ),
-    *("allow_plaintext", "log_waits_longer_than", "state", "limits"),
-)
 UNTOLD = (
     "node %s was started in process %s, and process %s was forked from it without Python's knowledge: it has the node's memory "
     "but not its threads. Use locks only after the fork; with --lazy-apps, uWSGI loads the program after the fork"
@@ -345,11 +329,11 @@ def check_settings(settings: Mapping[str, Setting]) -> None:
         InvalidOption: They are wrong.
     """
     found = arguments(settings)
-    options: dict[str, Any] = dict.fromkeys(OPTIONS) | found
+    options: dict[str, Any] = {"name": None} | (start.__kwdefaults__ or {}) | found
     if isinstance(options["servers"], meeting.Locator):
         options["servers"] = None  # it would be looked for
         options["require"] = options["copies"] = None
-    _plan_of(None, False, **options)
+    _plan_of(**options)
 
 
 def _begin(plan: _Plan) -> Node:
