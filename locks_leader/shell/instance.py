@@ -124,14 +124,18 @@ class Instance(GeventActor):
         self.node = node
         self.actor_ref.label = label  # type: ignore[attr-defined]  # for lists of group members
         self._notified = False  # there is a notice that it has not taken yet
-        self.transactions = Transactions(node, self.actor_ref, resource, label, self._notice)
+        self._obstacles = Obstacles(node, policy, resource, self._has_no_leader)
+        self.actor_ref.obstacles = self._obstacles  # type: ignore[attr-defined]  # for errors
+        refused = self._obstacles.refused
+        self.transactions = Transactions(
+            node, self.actor_ref, resource, label, self._notice, refused
+        )
         self.machine = Machine(self.actor_ref, kind, policy, policy.sees(node.alive, node.silent))
         self.core = InstanceCore(self.machine)
         self.election = ElectionState(self)
         self._callbacks = proxied.show(self.actor_ref, behaviour())
         self._args = args
         self._begun = False
-        self._obstacles = Obstacles(node, policy, resource, self._has_no_leader)
         self._original_candidates: OriginalCandidates | None = None
         self._acquaintance: Acquaintance | None = None
         self._hearing: Hearing | None = None

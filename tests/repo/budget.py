@@ -46,22 +46,22 @@ ROOMS: dict[str, Room] = {
     "runtime": Room(("locks/runtime",), 2_838),
     "node": Room(("locks/node",), 6_681),
     "the wire": Room(("locks/otp", "locks/wire"), 6_519),
-    "program": Room(("locks/program",), 1_359),
+    "program": Room(("locks/program",), 1_343),
     "aio": Room(("locks/aio",), 751),
     "commands and pages": Room(("locks/cli", "locks/web", "locks/facts"), 3_002),
     "metrics and traces": Room(("locks/metrics", "locks/tracing"), 430),
     "groups": Room(("locks/groups",), 591),
     "ownership": Room(("locks/ownership",), 1_346),
     "mvcc": Room(("locks/mvcc",), 1_517),
-    "engines": Room(("locks/engines",), 1_316),
+    "engines": Room(("locks/engines",), 1_335),
     "the bench": Room(("locks/testing", "locks_pytest.py"), 2_336),
-    "elections": Room(("locks_leader",), 3_463),
+    "elections": Room(("locks_leader",), 3_493),
     "the laboratory": Room(("locks_lab",), 11_585),
-    "tests": Room(("tests",), 53_539),
+    "tests": Room(("tests",), 53_790),
     "benchmarks": Room(("benchmarks",), 5_416),
     "examples": Room(("examples",), 3_610),
 }
-SHIPPED = 50_871  # lines of code in all packages that are shipped
+SHIPPED = 50_904  # lines of code in all packages that are shipped
 PAGES = 44
 DECISIONS = 49
 WORDS = 98_630  # of both
