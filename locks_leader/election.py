@@ -18,7 +18,7 @@ from locks.model import check_timeout
 from locks.node import Node
 from locks.ownership.worker import check_node
 from locks.program.origin import Movable, Origin
-from locks.runtime.callables import check_callable, check_callbacks, check_ran
+from locks.runtime.callables import check_begun, check_callable, check_callbacks, check_ran
 from locks.runtime.interrupts import whole
 from locks.runtime.monitor import current_client, watch_end
 from locks.runtime.native import native_rlock
@@ -342,7 +342,7 @@ class _Part:
             self.leadership.lost.open()
         self.decided.open()
         if not self.once and self.election.on_elected is not None:
-            self.election.on_elected(self.leadership)
+            check_begun(self.election.on_elected(self.leadership), "on_elected")
 
     def stepped_down(self, state: ElectionState) -> None:
         """In the actor: note that it no longer leads."""
@@ -352,7 +352,7 @@ class _Part:
             was_told = not leadership.lost.is_open or self.stopping
             leadership.lost.open()
             if was_told and not self.once and self.election.on_lost is not None:
-                self.election.on_lost(leadership)
+                check_begun(self.election.on_lost(leadership), "on_lost")
         if self.once:
             state.stop()  # it must not be elected again while the function still runs
 

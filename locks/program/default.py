@@ -24,6 +24,7 @@ from locks.node.ports import Servers
 from locks.program.handed_down import hand_down, handed_down
 from locks.program.settings import Setting, arguments, read_settings
 from locks.program.several import one_of_several
+from locks.runtime.callables import check_callbacks
 from locks.runtime.executor import check_interpreter_lasts
 from locks.runtime.first_use import Unloaded, loaded
 from locks.runtime.forked import forked_from
@@ -299,6 +300,7 @@ def _plan_of(
     **options: Any,
 ) -> _Plan:
     """Check the arguments of `start` and the settings."""
+    check_callbacks(trace=trace)
     long = LONG if log_waits_longer_than is None else log_waits_longer_than
     if not (is_seconds(long) or long == inf) or not long > 0:
         raise InvalidOption(

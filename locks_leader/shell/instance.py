@@ -30,7 +30,7 @@ from locks.runtime.identity import Own
 from locks.runtime.monitor import watch_end
 from locks.runtime.port import world
 from locks.values import Atom, Notification, View
-from locks_leader.behaviour import NO_REPLY, Behaviour, outcome_of, tell_end
+from locks_leader.behaviour import NO_REPLY, Behaviour, outcome_of, run_callback, tell_end
 from locks_leader.core.events import (
     ENDS,
     Answer,
@@ -151,7 +151,7 @@ class Instance(GeventActor):
     # --- Its life -------------------------------------------------------------------------------
 
     def _begin(self) -> None:
-        self._callbacks.init(*self._args)
+        run_callback(self._callbacks, "init", *self._args)
         self._begun = True
         observer = self.node.spawn_agent(
             self.actor_ref, notify=Own(self._node_news), monitor_nodes=True
@@ -264,7 +264,7 @@ class Instance(GeventActor):
         if head == wire.TAG and len(term) > 2 and term[1] in (wire.CALL, wire.CANCEL):
             return self._of_a_client(term)
         if head == wire.TAG and len(term) == 3 and term[1] == wire.CAST:
-            self._callbacks.handle_cast(term[2], self.election)
+            run_callback(self._callbacks, "handle_cast", term[2], self.election)
         elif head == wire.TAG:
             try:
                 sender, message = wire.unpack(term)
@@ -292,7 +292,7 @@ class Instance(GeventActor):
         if self.asked:
             self._feed(Called(message, self.defer()))
         else:
-            self._callbacks.handle_info(message, self.election)
+            run_callback(self._callbacks, "handle_info", message, self.election)
         return None
 
     def _of_a_client(self, term: tuple[Any, ...]) -> None:
@@ -430,7 +430,8 @@ class Instance(GeventActor):
                 return Looked(asked, effect.round, transactions.standing(silent), left_out)
             case Elect():
                 newcomer: Any = effect.newcomer
-                outcome = outcome_of(self._callbacks.elected(self.election, newcomer))
+                found = run_callback(self._callbacks, "elected", self.election, newcomer)
+                outcome = outcome_of(found)
                 return Elected(outcome, merged=bool(self.transactions.merged()))
             case BeginContest():
                 transactions.begin_contest(effect)
@@ -475,33 +476,24 @@ class Instance(GeventActor):
         what, whom = (*effect.args, None, None)[:2]
         match effect.name:
             case "handle_leader_call":
-                self._serve(callbacks.handle_leader_call, what, partial(self._answer, whom))
+                self._serve(effect.name, what, partial(self._answer, whom))
             case "handle_call":
-                self._serve(callbacks.handle_call, what, whom)
+                self._serve(effect.name, what, whom)
             case "surrendered":
                 if what is not None:
                     world().note(self.actor_ref, "is handed {!r:.60}", what)
-                callbacks.surrendered(what, election)
+                run_callback(callbacks, effect.name, what, election)
             case "stepped_down":
-                callbacks.stepped_down(election)
-            case "from_leader":
-                callbacks.from_leader(what, election)
-            case "handle_down":
-                callbacks.handle_down(what, election)
-            case "handle_leader_cast":
-                callbacks.handle_leader_cast(what, election)
+                run_callback(callbacks, effect.name, election)
+            case "from_leader" | "handle_down" | "handle_leader_cast":
+                run_callback(callbacks, effect.name, what, election)
             case _:
                 assert_never(effect.name)
 
-    def _serve(
-        self,
-        callback: Callable[[Any, Caller, ElectionState], Any],
-        request: Any,
-        answer: Callable[[Any], None],
-    ) -> None:
+    def _serve(self, name: str, request: Any, answer: Callable[[Any], None]) -> None:
         """Run a callback that answers a call; its exception is the caller's."""
         try:
-            value = callback(request, Caller(answer), self.election)
+            value = run_callback(self._callbacks, name, request, Caller(answer), self.election)
         except Exception as error:
             logger.info("%s raised an exception, which its caller gets", self, exc_info=error)
             value = error
