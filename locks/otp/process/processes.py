@@ -20,17 +20,17 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from locks.errors import assert_never
-from locks.otp.admission.strangers import plain
+from locks.net.budgets import MOST_LINKS, MOST_MONITORS, OverBudget, check_budget
+from locks.net.link import Link
 from locks.otp.bytes import control, etf
 from locks.otp.bytes.behaviours import CALL, CAST, parse_call, parse_cast
 from locks.otp.bytes.control import BadMessage, brief, check_ends, check_speaker
-from locks.otp.bytes.frames import pack_reg_send, pack_send
+from locks.otp.bytes.etf_decode import DecodeError
+from locks.otp.bytes.frames import Reader, pack_reg_send, pack_send
 from locks.otp.bytes.terms import Atom, Pid, Reference
-from locks.otp.links.budgets import MOST_LINKS, MOST_MONITORS, OverBudget, check_budget
-from locks.otp.links.link import Link
-from locks.otp.links.reading import Reading
 from locks.otp.process.local import Local
 from locks.otp.process.reasons import reason_term, reason_value
+from locks.ranges import plain
 from locks.runtime.exits import exit_client
 from locks.runtime.identity import ByClient
 from locks.runtime.monitor import Client, Down, Monitor, watch_end
@@ -69,12 +69,9 @@ class Processes:
         new_number: Makes the number of a pid.
         find: Finds processes that were not added here, by their number.
         number_of: Returns the number of such a process; `None` for any other client.
-        on_spawn: Called with a request to spawn. If it is granted, returns what to do after the
-            answer; otherwise `None`.
 
     Attributes:
         me: The pid of the node itself: the sender of calls and monitors.
-        reading: Reads the frames of links.
         speaker: The node whose message is being taken in.
     """
 
@@ -87,7 +84,6 @@ class Processes:
         new_number: Callable[[], int],
         find: Callable[[int], Local | None],
         number_of: Callable[[Client], int | None],
-        on_spawn: Callable[[control.SpawnRequest], Callable[[], object] | None],
     ) -> None:
         self._distribution = distribution
         self._turn = turn
@@ -95,7 +91,6 @@ class Processes:
         self._new_number = new_number
         self._find_elsewhere = find
         self._number_elsewhere = number_of
-        self._on_spawn = on_spawn
         self._serial = itertools.count(1)
         self._names: dict[str, Local] = {}
         self._locals: dict[int, Local] = {}
@@ -107,14 +102,13 @@ class Processes:
         self._monitored: dict[str, dict[Reference, Monitor | None]] = {}
         # Calls that wait for an answer: their monitor, and the callback.
         self._calls: dict[Reference, tuple[Reference, Callable[[bool, Any], object]]] = {}
-        self.reading = Reading(distribution.name, self.take_in, self.refuse)
+        self._readers: dict[str, Reader] = {}  # of the frames of links, by the other node
         self._heads: dict[str, bytes] = {}  # of frames to registered names, sent by the node itself
         # Links, by the other node; our process is first.
         self._links: dict[str, dict[tuple[Pid, Pid], Monitor | None]] = {}
         self.speaker = ""
         self.me = Pid(new_number(), distribution.name, distribution.creation)
         self.add(self.me.number, Local(self._take_answer))
-        self._names["net_kernel"] = Local(self._net_kernel)
 
     # --- The processes --------------------------------------------------------------------------
 
@@ -305,6 +299,18 @@ class Processes:
 
     # --- From others to this node, in the turn --------------------------------------------------
 
+    def receive(self, link: Link, frame: bytes) -> None:
+        """Take in a frame of a node; if it can't be decoded, the link is lost."""
+        reader = self._readers.get(link.peer.name)
+        if reader is None:
+            reader = self._readers[link.peer.name] = Reader(self._distribution.name)
+        try:
+            message = reader.parse(frame)
+        except DecodeError as error:
+            self.refuse(link, "unreadable", f"it sent unreadable data: {error}")
+        else:
+            self.take_in(link, message)
+
     def take_in(self, link: Link, message: control.Message) -> None:
         """Take in a message from a node; if it is wrong, the link is lost."""
         self.speaker = link.peer.name
@@ -351,10 +357,8 @@ class Processes:
                 self._exited(message.to, message.sender, reason_value(message.reason))
             case control.Exit2():
                 self._exit2(message)
-            case control.SpawnRequest():
-                self._spawn_request(link, message)
-            case control.UnlinkIdAck() | control.SpawnReply():
-                pass  # answers without effect here
+            case control.UnlinkIdAck():
+                pass
             case control.Unsupported():
                 name, text = link.peer.name, "%s requested the operation %s, which is not supported"
                 self._distribution.notices.warn(
@@ -365,7 +369,7 @@ class Processes:
 
     def lost(self, node: str) -> None:
         """Forget the link to a node, and notify monitors, links and calls over it."""
-        self.reading.lost(node)
+        self._readers.pop(node, None)
         for reference, (where, _, told) in list(self._monitors.items()):
             if where == node:
                 del self._monitors[reference]
@@ -490,21 +494,6 @@ class Processes:
         if not local.can_exit:
             raise BadMessage(f"{local.subject} belongs to a client of its own node")
 
-    def _spawn_request(self, link: Link, message: control.SpawnRequest) -> None:
-        """Answer a request to spawn: nothing runs here, but one known request has its effect."""
-        act = self._on_spawn(message)
-        # The pid of a process that has ended already, as its monitor reports.
-        result = Atom("notsup")
-        granted: Any = result
-        if act is not None:
-            me = self.me
-            granted = Pid(self._new_number(), me.node, me.creation)
-        link.send(control.SpawnReply(message.request, message.sender, 0, granted).pack())
-        if act is not None:
-            act()
-
-    # --- Processes of the node itself -----------------------------------------------------------
-
     def _take_answer(self, message: Any, sender: Pid | None) -> None:
         if isinstance(message, tuple) and len(message) == 2 and isinstance(message[0], Reference):
             call = self._calls.get(message[0])
@@ -514,12 +503,6 @@ class Processes:
             told = self._finish_call(message[0])
             if told is not None:
                 told(True, message[1])
-
-    def _net_kernel(self, message: Any, sender: Pid | None) -> None:
-        """Answer `net_adm:ping`."""
-        call = parse_call(message)
-        if call is not None and isinstance(call[2], tuple) and call[2][:1] == (Atom("is_auth"),):
-            self.answer(call[0], call[1], Atom("yes"))
 
 
 def _target(target: Target) -> Pid | Atom:
