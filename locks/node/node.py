@@ -104,7 +104,7 @@ class Node(metaclass=Shown):
 
     Attributes:
         alive: The nodes whose lock servers can be asked, its own among them.
-        silent: Of these, those that say nothing (`locks.otp.links.silence`).
+        silent: Of these, those that say nothing (`locks.node.peers.silence`).
         cluster: What it has to do with other nodes, if it has.
         is_clustered: Whether other nodes may hear of its locks.
         dependents: Actors that are stopped with it.

@@ -42,12 +42,10 @@ from locks.net.admission import Admission
 from locks.net.book import Book, Dialling, Finder, News
 from locks.net.door import Door
 from locks.net.hello import Peer, Refused, Settled
+from locks.net.link import Link, Traffic
 from locks.net.secrets import Cookie
 from locks.net.stream import Stream, listen
 from locks.net.tls import TLS, Keys, Tls
-from locks.otp.links.budgets import Traffic
-from locks.otp.links.line import Line
-from locks.otp.links.link import LOOKS, GoOn, Link
 from locks.otp.notices import Notices
 from locks.otp.options import NET_TICKTIME, Options
 from locks.runtime.clock import monotonic
@@ -62,10 +60,11 @@ CONNECT_TIME = 5.0  # seconds, for TCP
 FRAME_LIMIT = 16 * 2**20  # bytes
 SEND_LIMIT = 16 * 2**20  # bytes
 KEYS = ("cookie", "certificate")  # causes of refusals that new files may mend
-CHECKS = 6  # how often in net_ticktime something must be sent; see also `locks.net.admission.SIGNS`
+CHECKS = 6  # heartbeats in net_ticktime; see also `locks.net.admission.SIGNS`
+LOOKS = 4  # looks for each heartbeat: whether it is due, and who is silent
 MISSED = (
     CHECKS - 1
-) * LOOKS  # checks that were not made, after which others may count this node as lost
+) * LOOKS  # looks that were not made, after which others may count this node as lost
 
 
 class Distribution:
@@ -85,7 +84,6 @@ class Distribution:
         notices: Logs warnings about others.
         dial_tunnel: Begins a connection with a node without an address, over a tunnel; in a
             greenlet.
-        line: The line of links that have input.
 
     Attributes:
         incarnation: A random number, another one after each start.
@@ -108,12 +106,11 @@ class Distribution:
         *,
         on_up: Callable[[Link], object],
         on_down: Callable[[Link, str], object],
-        on_frame: Callable[[Link, bytes], GoOn | None],
+        on_frame: Callable[[Link, bytes], object],
         on_doubt: Callable[[Link], object],
         refusals: dict[str, str],
         notices: Notices,
         dial_tunnel: Callable[[str], Stream],
-        line: Line,
     ) -> None:
         self.name = name
         self.options = options
@@ -123,10 +120,9 @@ class Distribution:
         self.links: dict[str, Link] = {}
         self.named = set(options.peers)
         self.refusals = refusals
-        self.unsent: list[Link] = []
+        self.unsent: dict[Link, None] = {}
         self.notices = notices
         self.slowest = 0.0
-        self.line = line
         self.traffic = Traffic()
         self._turn = turn
         self._executor = executor
@@ -304,11 +300,9 @@ class Distribution:
 
     def flush(self) -> None:
         """Write the output of links."""
-        unsent = self.unsent
-        while unsent:
-            link = unsent[0]
+        for link in list(self.unsent):
             link.flush()
-            unsent.remove(link)
+            self.unsent.pop(link, None)
 
     # --- Dialling, in the hub -------------------------------------------------------------------
 
@@ -422,7 +416,6 @@ class Distribution:
             on_frame=self._on_frame,
             on_lost=self._lost,
             unsent=self.unsent,
-            line=self.line,
             traffic=self.traffic,
             relay=relay,
         )
@@ -448,7 +441,7 @@ class Distribution:
             self._nudge.release()
 
     def _interval(self) -> float:
-        """Seconds between two checks of each link's output and input."""
+        """Seconds between two looks."""
         own = self._ticktime
         return min([own, *(link.wanted for link in list(self.links.values()))]) / CHECKS / LOOKS
 
@@ -480,16 +473,16 @@ class Distribution:
         self._overdue_at = now + self._interval() * MISSED
 
     def _tick(self) -> None:
-        """Make each link tick at its own pace, however often this is called."""
+        """Send the heartbeats that are due."""
         self.look_awake()
         own = self._ticktime
         now = monotonic()
         if now - self._hub_ran_at > own and self._executor.is_own_thread:
             return
         for link in list(self.links.values()):
-            if now >= link.tick_due and link.relay is None:
-                link.tick_due = now + 0.9 * min(own, link.wanted) / CHECKS / LOOKS
-                link.tick()
+            if now >= link.beat_due and link.relay is None:
+                link.beat_due = now + 0.9 * min(own, link.wanted) / CHECKS
+                link.beat()
 
     def _keep_judging(self) -> None:
         while self.is_running:
@@ -500,7 +493,7 @@ class Distribution:
 
     def _judge_silence(self, interval: float) -> None:
         for link in list(self.links.values()):
-            link.silent = 0.0 if link.has_input else link.silent + interval
+            link.silent += interval
             if link.silent >= link.ticktime and link.relay is None:
                 link.lose(f"it was silent for {link.ticktime:g} s")
 

@@ -22,13 +22,12 @@ from locks.core import messages
 from locks.groups.scope import scope_of
 from locks.model import AgentId, LockId, Place, RequestRecord
 from locks.net.hello import Peer
+from locks.net.link import Link, Traffic
 from locks.otp.bytes import control
 from locks.otp.bytes.behaviours import CALL, CAST
 from locks.otp.bytes.fields import tag_of
 from locks.otp.bytes.terms import Atom, ImproperList, Pid, Reference, Term
 from locks.otp.distribution import FRAME_LIMIT, SEND_LIMIT
-from locks.otp.links.budgets import Traffic
-from locks.otp.links.link import Link
 from locks.otp.tunnel import messages as tunnel_messages
 from locks.otp.tunnel.messages import CHUNK, RELAY, TUNNELS
 from locks.ranges import Range, Size, Version
@@ -395,10 +394,10 @@ class Rig:
             send_limit=SEND_LIMIT,
             on_frame=lambda *_: None,
             on_lost=lambda *_: None,
-            unsent=[],
+            unsent={},
             traffic=self.traffic,
         )
-        made.tick_due = math.inf  # it is never time
+        made.beat_due = math.inf  # it is never time
         return made
 
     def begin(self) -> None:
@@ -429,9 +428,7 @@ class Rig:
 
     def take(self, frame: bytes) -> None:
         """Take a frame in as from the link."""
-        go_on = self.node.turn.run(self.cluster.processes.reading.receive, self.link, frame)
-        while go_on is not None:  # it is a large one
-            go_on = self.node.turn.run(go_on)
+        self.node.turn.run(self.cluster.processes.receive, self.link, frame)
 
     def state(self) -> Any:
         """All that must be as before."""

@@ -35,7 +35,7 @@ class Layer(NamedTuple):
 
 SANS_IO = (
     "bytes*",
-    *("tunnel.messages", "tunnel.relay", "links.backlog"),
+    *("tunnel.messages", "tunnel.relay"),
 )
 GROUND = ("words", "errors", "ground")
 NODES = (*GROUND, "core", "wire", "runtime", "net bytes", "otp bytes", "otp")
@@ -63,9 +63,11 @@ LIBRARY = [
     ),
     Layer(
         "net bytes",
-        ("locks.net.hello", "locks.net.secrets", "locks.net.addresses"),
+        tuple(
+            f"locks.net.{name}" for name in ("addresses", "budgets", "frames", "hello", "secrets")
+        ),
         GROUND,
-        "net/: the hello, secrets, addresses",
+        "net/: frames, the hello, secrets, addresses, budgets",
     ),
     Layer(
         "otp",
@@ -278,6 +280,8 @@ PURE = (
     "locks.core*",
     "locks.net.addresses",
     "locks.otp.tunnel.relay",
+    "locks.net.budgets",
+    "locks.net.frames",
     "locks.groups.table",
     "locks.testing.linearizability",
     "locks.ownership.errors",
@@ -321,6 +325,7 @@ PURE_OUTSIDE = {
     "numbers",
     "operator",
     "reprlib",
+    "struct",
     "sys",
     "types",
     "typing",

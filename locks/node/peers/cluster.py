@@ -39,6 +39,8 @@ from locks.errors import LocksError, MisuseError, TransactionEnded
 from locks.lock_ids import shown, size_of
 from locks.model import AgentId, LockId, agent_numbered
 from locks.net.addresses import place
+from locks.net.budgets import Limits
+from locks.net.link import Link
 from locks.node.client.agent import Agent
 from locks.node.client.refusals import not_from_elsewhere
 from locks.node.marks import memory_of
@@ -50,17 +52,13 @@ from locks.node.peers.greeter import Greeter
 from locks.node.peers.greeting import GREETING, refusal_in
 from locks.node.peers.guests import Guests
 from locks.node.peers.local_node import LocalNode
+from locks.node.peers.silence import Silence
 from locks.node.views.reader import ViewReader
 from locks.node.views.sender import ViewSender
-from locks.node.views.slices import Slices
 from locks.otp.bytes import etf
 from locks.otp.bytes.control import BadMessage, StrangeMessage, brief, check_speaker
 from locks.otp.bytes.terms import Pid
 from locks.otp.distribution import Distribution
-from locks.otp.links.budgets import Limits, Pace
-from locks.otp.links.line import Line
-from locks.otp.links.link import Link
-from locks.otp.links.silence import Silence
 from locks.otp.options import Options
 from locks.otp.process.processes import CAST, Local, Processes, parse_call, parse_cast
 from locks.otp.process.remote import Errors, RemoteRef, Remotes
@@ -75,7 +73,6 @@ from locks.wire import pages
 from locks.wire.forms import LOCK_SERVER, agent_of, is_ours, pid_of, to_lock_id
 from locks.wire.messages import pack, unpack_to_agent, unpack_to_server
 from locks.wire.refusals import pack_attributes, unpack_error
-from locks.wire.urgency import kind_of
 from locks.wire.values import VIEW, pack_view
 
 __all__ = ["Cluster", "NodeDown", "NodeUp"]
@@ -139,8 +136,7 @@ class Cluster:
             on_down=self._disconnected,
             refusals=node.refusals,
             notices=node.notices,
-            line=Line(Pace(), kind_of),
-            on_frame=lambda link, frame: self.processes.reading.receive(link, frame),
+            on_frame=lambda link, frame: self.processes.receive(link, frame),
             on_doubt=lambda link: self.processes.prod(link),
             dial_tunnel=lambda name: self.tunnels.dial(name),
         )
@@ -155,6 +151,7 @@ class Cluster:
         )
         self.silence = Silence(
             self.distribution.links,
+            self.distribution.traffic,
             node.turn,
             executor,
             doubt=self.processes.prod,
@@ -215,7 +212,7 @@ class Cluster:
         self._last: tuple[Any, bytes] = (None, b"")  # message to a lock server, and its bytes
         self.arrivals = Arrivals(node, self.members, self.distribution.book.has_failed)
         self.views = ViewReader(self)
-        self.readers = ViewSender(self, Slices(self.distribution.line, executor))
+        self.readers = ViewSender(self, partial(executor.run_later, 0.0))
         self.inquiries = Inquiries(self)
         self._monitors: dict[Listener, None] = {}
         self._lost_servers: set[str] = set()  # until they are back
@@ -528,8 +525,6 @@ class Cluster:
 
     def flush(self) -> bool:
         """Send all output, which may lose links; return whether there are new messages in the turn."""
-        if self.readers.ready:
-            self.readers.flush()
         if not self.distribution.unsent:
             return False
         self.distribution.flush()

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any
 
 from locks.errors import InvalidOption
 from locks.net.book import NAMES, News
+from locks.net.budgets import Limits
+from locks.net.link import Link
 from locks.node.peers.greeting import Greeting, pack_greeting, pack_refusal, unpack_greeting
 from locks.otp.bytes.fields import BadMessage
 from locks.otp.bytes.terms import Atom
-from locks.otp.links.budgets import Limits
-from locks.otp.links.link import Link
 from locks.runtime.clock import monotonic
 from locks.runtime.waiter import run_in_hub
 from locks.wire.forms import LOCK_SERVER

@@ -21,10 +21,10 @@ from locks.errors import InvalidOption
 from locks.model import check_node_name
 from locks.net import book
 from locks.net.book import NAMES, News
+from locks.net.budgets import Limits
 from locks.otp.bytes.control import brief
 from locks.otp.bytes.fields import BadMessage
 from locks.otp.bytes.terms import Atom
-from locks.otp.links.budgets import Limits
 from locks.ranges import LONGEST_TEXT, plain
 from locks.wire.forms import OURS
 from locks.wire.versions import check_version
