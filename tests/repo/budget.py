@@ -57,14 +57,14 @@ ROOMS: dict[str, Room] = {
     "the bench": Room(("locks/testing", "locks_pytest.py"), 2_315),
     "elections": Room(("locks_leader",), 3_003),
     "the laboratory": Room(("locks_lab",), 11_590),
-    "tests": Room(("tests",), 51_946),
+    "tests": Room(("tests",), 51_996),
     "benchmarks": Room(("benchmarks",), 5_415),
     "examples": Room(("examples",), 3_610),
 }
 SHIPPED = 47_868  # lines of code in all packages that are shipped
 PAGES = 44
 DECISIONS = 49
-WORDS = 99_153  # of both
+WORDS = 99_787  # of both
 
 
 def lines_of(room: Room) -> int:
