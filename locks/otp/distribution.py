@@ -38,6 +38,7 @@ import gevent
 from gevent import socket as gevent_socket
 
 from locks.errors import InvalidOption, assert_never
+from locks.net.relay import AnyLink, RelayedLink
 from locks.otp.admission import handshake as steps
 from locks.otp.admission.door import Door, Stranger, listen, talk, tls_told
 from locks.otp.admission.handshake import FLAGS, FLAGS_HIDDEN, Challenges, Handshake, Peer
@@ -91,8 +92,6 @@ class Distribution:
         refusals: Filled with the reasons for which running nodes can't be connected, by their
             names.
         notices: Logs warnings about others.
-        dial_tunnel: Begins a connection with a node without an address, over a tunnel; in a
-            greenlet.
         line: The line of links that have input.
 
     Attributes:
@@ -100,6 +99,7 @@ class Distribution:
         address: Where it listens, host and port; `None` if it does not, or only for programs of its
             machine.
         links: The links, by node.
+        relayed: The links through servers, by node.
         named: The nodes that the program has named.
         book: The address book.
         keys: What new connections are made with.
@@ -120,7 +120,6 @@ class Distribution:
         on_doubt: Callable[[Link], object],
         refusals: dict[str, str],
         notices: Notices,
-        dial_tunnel: Callable[[str], Stream],
         line: Line,
     ) -> None:
         self.name = name
@@ -128,6 +127,7 @@ class Distribution:
         self.creation = random_creation()
         self.address: HostAndPort | None = None
         self.links: dict[str, Link] = {}
+        self.relayed: dict[str, RelayedLink] = {}
         self.named = set(options.peers)
         self.refusals = refusals
         self.unsent: list[Link] = []
@@ -150,7 +150,7 @@ class Distribution:
         if options.locator is not None:
             servers = {each: where for each, where in options.peers.items() if where is not None}
             finder = Finder(name, options.locator, servers, notices)
-        self._ways = Ways(options, finder, dial_tunnel)
+        self._ways = Ways(options, finder)
         self._dialling = Dialling(
             name,
             self.links,
@@ -212,11 +212,11 @@ class Distribution:
             if self._listener is not None:
                 self._listener.close()
             return
-        listener = None
         if self._listener is not None:
             listener = gevent_socket.socket(fileno=self._listener.detach())
-        self._door = Door(self.name, listener, self._receive, self.notices, self._executor.spawn)
-        if listener is not None:
+            self._door = Door(
+                self.name, listener, self._receive, self.notices, self._executor.spawn
+            )
             self._executor.spawn(self._door.keep)
         if self._ways.mapper is not None:
             self._executor.spawn(self._ways.mapper.stay_registered)
@@ -289,7 +289,12 @@ class Distribution:
             address = self.addresses.get(name)
         if address is not None or options.epmd or options.hidden:
             self.named.add(name)
+        if address is not None or options.epmd:
             self.ask_for({name: address})
+
+    def link_to(self, name: str) -> AnyLink | None:
+        """The link to a node, perhaps through a server; `None` if there is none."""
+        return self.links.get(name) or self.relayed.get(name)
 
     def address_of(self, name: str) -> str | None:
         """The address from which a node is connected; `None` if it is not."""
@@ -301,17 +306,24 @@ class Distribution:
         self._shunned.add(name)
         self.named.discard(name)
         self.book.give_up(name)
-        link = self.links.get(name)
+        link = self.link_to(name)
+        if name in self.links:
+            self.links[name].flush()
         if link is not None:
-            link.flush()
             link.lose("disconnected on purpose")
         return link is not None
 
     def turn_away(self, keep: Set[str]) -> None:
         """Disconnect all nodes but these, and connect with no others from now on, because this node is about to end."""
         self._kept = keep
-        for name in self.links.keys() - keep:
+        for name in (self.links.keys() | self.relayed.keys()) - keep:
             self.disconnect(name)
+
+    def may_meet(self, name: str) -> bool:
+        """Whether a node that is not connected may be in touch with this one through a server."""
+        is_wanted = self._kept is None or name in self._kept
+        is_known = name == self.name or name in self.links or name in self._shunned
+        return self.is_running and is_wanted and not is_known
 
     @property
     def is_about_to_end(self) -> bool:
@@ -395,7 +407,7 @@ class Distribution:
         self._streams.add(stream)
         try:
             with gevent.Timeout(HANDSHAKE_TIME, _no_handshake()), tls_told():
-                if self.keys.contexts is not None and stream.over is None:
+                if self.keys.contexts is not None:
                     stream.begin_tls(self.keys.contexts[0], False, name.split("@")[1])
                     self._check_host(stream, name)
                 self._greet(stream, name, cookie)
@@ -405,13 +417,6 @@ class Distribution:
             raise
         finally:
             self._streams.discard(stream)
-
-    def enter(self, stream: Stream) -> None:
-        """Take in a stranger that has connected over a tunnel. In the hub."""
-        if self._door is None:
-            stream.close()
-        else:
-            self._door.enter(stream, stream.address)
 
     # --- Handshakes, in the hub -----------------------------------------------------------------
 
@@ -427,7 +432,7 @@ class Distribution:
             flags=FLAGS_HIDDEN if self.options.hidden else FLAGS,
             issued=self._challenges.issued,
             asks=True,
-            length_size=2 if keys.contexts is None or stream.over is not None else 4,
+            length_size=2 if keys.contexts is None else 4,
         )
 
     def _greet(self, stream: Stream, name: str, cookie: Cookie) -> None:
@@ -462,7 +467,7 @@ class Distribution:
         self._streams.add(stream)
         try:
             with tls_told():
-                if self.keys.contexts is not None and stream.over is None:
+                if self.keys.contexts is not None:
                     assert self._door is not None
                     self._door.begin_tls(stranger, self.keys.contexts[1])
                 self._welcome(stranger)
@@ -504,9 +509,6 @@ class Distribution:
         if not self.is_running or name in self._shunned:
             said = f"{self.name} was told by disconnect() to stay disconnected from {name}"
             return shake.refuse(said, "not wanted")
-        over = stranger.stream.over
-        if over is not None and over[0] != name:
-            return shake.refuse(f"according to {over[1]}, it is {over[0]}, not {name}", "name")
         try:
             self._check_host(stranger.stream, name)
         except Refused as error:
@@ -524,8 +526,7 @@ class Distribution:
         self, stream: Stream, event: steps.Established, address: HostAndPort, replaced: Link | None
     ) -> None:
         sock, tls = stream.release()
-        relay = None if stream.over is None else stream.over[1]
-        self._turn.run(self._connected, event.peer, sock, tls, event.rest, address, replaced, relay)
+        self._turn.run(self._connected, event.peer, sock, tls, event.rest, address, replaced)
 
     def _connected(
         self,
@@ -535,7 +536,6 @@ class Distribution:
         rest: bytes,
         address: HostAndPort,
         replaced: Link | None,
-        relay: str | None,
     ) -> None:
         old = self.links.get(peer.name)
         if old is not None and old is replaced:
@@ -558,7 +558,6 @@ class Distribution:
             unsent=self.unsent,
             line=self.line,
             traffic=self.traffic,
-            relay=relay,
         )
         self.links[peer.name] = link
         self.book.connected(peer.name, monotonic())
@@ -607,7 +606,7 @@ class Distribution:
         now = clock()
         slept = now - self._awake_at
         for link in list(self.links.values()):
-            if slept >= link.wanted * MISSED / CHECKS / LOOKS and link.relay is None:
+            if slept >= link.wanted * MISSED / CHECKS / LOOKS:
                 link.lose(f"this program did not run for {slept:.1f} s")
         self._awake_at = now
         self._overdue_at = now + self._interval() * MISSED
@@ -620,7 +619,7 @@ class Distribution:
         if now - self._hub_ran_at > own and self._executor.is_own_thread:
             return
         for link in list(self.links.values()):
-            if now >= link.tick_due and link.relay is None:
+            if now >= link.tick_due:
                 link.tick_due = now + 0.9 * min(own, link.wanted) / CHECKS / LOOKS
                 link.tick()
 
@@ -634,7 +633,7 @@ class Distribution:
     def _judge_silence(self, interval: float) -> None:
         for link in list(self.links.values()):
             link.silent = 0.0 if link.has_input else link.silent + interval
-            if link.silent >= link.ticktime and link.relay is None:
+            if link.silent >= link.ticktime:
                 link.lose(f"it was silent for {link.ticktime:g} s")
 
 

@@ -16,6 +16,9 @@ from collections.abc import Callable, Hashable
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from locks.otp.tunnel import messages as tunnel_messages
+from locks.otp.tunnel.messages import CHUNK, RELAY, TUNNELS
+
 import locks
 from locks.actors import GeventActor
 from locks.core import messages
@@ -29,8 +32,6 @@ from locks.otp.bytes.terms import Atom, ImproperList, Pid, Reference, Term
 from locks.otp.distribution import FRAME_LIMIT, SEND_LIMIT
 from locks.otp.links.budgets import Traffic
 from locks.otp.links.link import Link
-from locks.otp.tunnel import messages as tunnel_messages
-from locks.otp.tunnel.messages import CHUNK, RELAY, TUNNELS
 from locks.ranges import Range, Size, Version
 from locks.wire.forms import LOCK_SERVER, OURS
 from locks.wire.messages import TAGS

@@ -25,6 +25,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+from locks.otp.tunnel.messages import RELAY
+
 import locks
 from locks.core.messages import RaiseVersion, Request, Unwatch, Watch
 from locks.model import AgentId
@@ -34,7 +36,6 @@ from locks.otp.bytes import control, etf
 from locks.otp.bytes.behaviours import CALL, CAST
 from locks.otp.bytes.terms import Atom, Pid, Reference
 from locks.otp.links.budgets import Limits
-from locks.otp.tunnel.messages import RELAY
 from locks.wire.forms import LOCK_SERVER, OURS
 from locks.wire.messages import pack
 from tests.cluster.harness import COOKIE, Address

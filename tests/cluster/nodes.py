@@ -13,8 +13,17 @@ from concurrent import futures
 from typing import Any, TypeVar
 
 import locks
+from locks.net import relay
 from locks.node.peers.greeting import PROTOCOL
-from locks.otp.admission.handshake import Established, Failed, Handshake, Named, Send
+from locks.otp.admission.handshake import (
+    FLAGS,
+    FLAGS_HIDDEN,
+    Established,
+    Failed,
+    Handshake,
+    Named,
+    Send,
+)
 from locks.otp.bytes import control
 from locks.otp.bytes.terms import Atom, Pid, Reference
 from locks.otp.links.budgets import Limits
@@ -227,9 +236,24 @@ class Stranger:
         """Send a frame, as after the handshake."""
         self.send(struct.pack(">I", len(body)) + body)
 
-    def shake_hands(self, name: str, own: str, *, creation: int = 77, cookie: str = COOKIE) -> None:
+    def shake_hands(
+        self,
+        name: str,
+        own: str,
+        *,
+        creation: int = 77,
+        cookie: str = COOKIE,
+        hidden: bool = False,
+    ) -> None:
         """Go through the handshake as the node `own`, which connects to the node `name`."""
-        shake = Handshake(name=own, creation=creation, cookie=cookie, challenge=4711, peer=name)
+        shake = Handshake(
+            name=own,
+            creation=creation,
+            cookie=cookie,
+            challenge=4711,
+            peer=name,
+            flags=FLAGS_HIDDEN if hidden else FLAGS,
+        )
         events: list[Any] = list(shake.start())
         while True:
             for event in events:
@@ -258,7 +282,12 @@ class Stranger:
                 data += part
             size = int.from_bytes(data[:4], "big")
             body, data = data[4 : 4 + size], data[4 + size :]
-            yield control.parse(body) if body else None
+            if not body:
+                yield None
+            elif body.startswith(control.PASS_THROUGH):
+                yield control.parse(body)
+            else:
+                yield relay.decode(body)
 
     def is_closed(self, limit: float = LIMIT) -> bool:
         """Whether the node closes the connection, whatever it says before."""

@@ -9,6 +9,7 @@ import threading
 from typing import Any
 
 import pytest
+from locks.otp.tunnel.messages import TUNNELS
 
 import locks
 from locks.otp.admission.strangers import LONGEST
@@ -16,7 +17,6 @@ from locks.otp.bytes import etf
 from locks.otp.bytes.frames import pack_reg_send, pack_send
 from locks.otp.bytes.terms import Atom, Pid, Reference
 from locks.otp.process.processes import CAST
-from locks.otp.tunnel.messages import TUNNELS
 from locks.wire.forms import LOCK_SERVER, OURS
 from tests.cluster.nodes import A, B, C, Nodes, Stranger, link, peer
 from tests.helpers import eventually

@@ -243,7 +243,7 @@ class Door:
 
     Args:
         name: The node's name.
-        listener: A gevent socket that listens; `None` if nodes can connect only over tunnels.
+        listener: A gevent socket that listens.
         receive: Does the handshake with a stranger, in its own greenlet; raises `OSError` or
             `LocksError` if it fails. It calls `leave` when the stranger has proven itself.
         notices: Logs refusals.
@@ -306,14 +306,12 @@ class Door:
     def close(self) -> None:
         """Stop accepting strangers."""
         self._open = False
-        if self._listener is not None:
-            self._listener.close()
+        self._listener.close()
 
     def leave_to_parent(self) -> None:
         """In a forked child: release the socket, which belongs to the parent."""
         self._open = False
-        if self._listener is not None:
-            abandon(self._listener)
+        abandon(self._listener)
 
     # --- Strangers ---------------------------------------------------------------------------------
 

@@ -37,7 +37,7 @@ Cause = Literal[
     "cookie",
     "taken",  # another program is connected under the name
     "not wanted",
-    "no way",  # no server relays to it
+    "no way",  # no address
     "settled",  # another connection is kept: nothing is wrong
 ]
 
@@ -53,7 +53,7 @@ class Refused(OperatingError):
 
 
 class NoWay(Refused):
-    """No server leads to a node, because it is connected with none of them. This is no fault."""
+    """The address of a node is not known. This is no fault."""
 
 
 class Settled(Refused):

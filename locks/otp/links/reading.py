@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 
+from locks.net.relay import AnyLink
 from locks.otp.bytes.control import Message, parse_slowly
 from locks.otp.bytes.etf_decode import DecodeError
 from locks.otp.bytes.frames import Reader
 from locks.otp.links.backlog import LARGE
-from locks.otp.links.link import GoOn, Link
+from locks.otp.links.link import GoOn
 
 __all__ = ["Reading"]
 
@@ -30,15 +31,15 @@ class Reading:
     def __init__(
         self,
         node: str,
-        take: Callable[[Link, Message], object],
-        refuse: Callable[[Link, str, str], object],
+        take: Callable[[AnyLink, Message], object],
+        refuse: Callable[[AnyLink, str, str], object],
     ) -> None:
         self._node = node
         self._take = take
         self._refuse = refuse
         self._readers: dict[str, Reader] = {}
 
-    def receive(self, link: Link, frame: bytes) -> GoOn | None:
+    def receive(self, link: AnyLink, frame: bytes) -> GoOn | None:
         """Take in a frame of a link; if it can't be decoded, the link is lost.
 
         Returns:
@@ -57,7 +58,7 @@ class Reading:
             self._take(link, message)
         return None
 
-    def _go_on(self, link: Link, parsing: Iterator[None]) -> GoOn | None:
+    def _go_on(self, link: AnyLink, parsing: Iterator[None]) -> GoOn | None:
         """Decode another part of a large frame; take it in at its end."""
         try:
             next(parsing)
@@ -69,7 +70,7 @@ class Reading:
             return partial(self._go_on, link, parsing)
         return None
 
-    def _unreadable(self, link: Link, error: DecodeError) -> None:
+    def _unreadable(self, link: AnyLink, error: DecodeError) -> None:
         self._refuse(link, "unreadable", f"it sent unreadable data: {error}")
 
     def lost(self, node: str) -> None:

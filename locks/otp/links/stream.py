@@ -1,4 +1,4 @@
-"""A connection during the handshake: a gevent socket, with or without TLS, or one end of a tunnel.
+"""A connection during the handshake: a gevent socket, with or without TLS.
 
 During the handshake, each connection has a greenlet that waits for a limited time. After the
 handshake, `release` hands the bare socket over to a `Link`.
@@ -32,18 +32,13 @@ class Stream:
 
     Args:
         sock: A connected gevent socket.
-        over: If it is a tunnel, the node at its other end, and the relay.
-
-    Attributes:
-        over: The same.
     """
 
-    def __init__(self, sock: Any, over: tuple[str, str] | None = None) -> None:
+    def __init__(self, sock: Any) -> None:
         self._socket = sock
         self._tls: Tls | None = None
-        self.over = over
-        self._is_unix = over is None and sock.family == socket.AF_UNIX
-        if over is None and not self._is_unix:
+        self._is_unix = sock.family == socket.AF_UNIX
+        if not self._is_unix:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     @classmethod
@@ -99,8 +94,6 @@ class Stream:
     @property
     def address(self) -> HostAndPort:
         """Host and port of the other side; words in place of the host, if it has none."""
-        if self.over is not None:
-            return f"{self.over[0]} (through {self.over[1]})", 0
         if self._is_unix:
             found = credentials_of(self._socket)
             pid = None if found is None else found.pid

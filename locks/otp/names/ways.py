@@ -1,4 +1,4 @@
-"""The ways to a node: its known address, its present one, a port mapper, or a tunnel.
+"""The ways to a node: its known address, its present one, or a port mapper.
 
 If a `Locator` knows where a node's servers are, the node asks it before it dials a server again,
 because a lost server may have another address now. The first dial uses the address from the start.
@@ -6,11 +6,12 @@ because a lost server may have another address now. The first dial uses the addr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from gevent.lock import RLock
 
 from locks.errors import LocksError
+from locks.otp.admission.strangers import NoWay
 from locks.otp.links.stream import Stream
 from locks.otp.names.addresses import Address, Locator, UnixAddress
 from locks.otp.names.port_mapper import PortMapper
@@ -76,18 +77,14 @@ class Ways:
     Args:
         options: The node's options.
         finder: Finds the servers, if they may move.
-        dial_tunnel: Begins a connection with a node without an address, over a tunnel.
 
     Attributes:
         mapper: Erlang's port mapper, if it is used.
     """
 
-    def __init__(
-        self, options: Options, finder: Finder | None, dial_tunnel: Callable[[str], Stream]
-    ) -> None:
+    def __init__(self, options: Options, finder: Finder | None) -> None:
         self._options = options
         self._finder = finder
-        self._dial_tunnel = dial_tunnel
         self.mapper: PortMapper | None = None
 
     def begin_connection(self, name: str, address: Address | None) -> Stream:
@@ -104,12 +101,8 @@ class Ways:
         if self._finder is not None and name in self._options.servers:
             address = self._finder.address_of(name) or address
         if address is None and self.mapper is not None:
-            try:
-                address = (name.split("@")[1], self.mapper.look_up(name))
-            except (OSError, LocksError):
-                if not self._options.hidden:
-                    raise
+            address = (name.split("@")[1], self.mapper.look_up(name))
         if address is None:
-            return self._dial_tunnel(name)
+            raise NoWay(f"{name} has no known address", cause="no way")
         self._options.check_address(address, "connects to")  # it may be from another node
         return Stream.connect(address)

@@ -7,12 +7,12 @@ from concurrent import futures
 from typing import Any
 
 import pytest
+from locks.otp.tunnel import channels
+from locks.otp.tunnel.messages import TUNNELS
 
 import locks
 from locks.core.messages import Knowledge, Released
 from locks.otp.bytes import etf
-from locks.otp.tunnel import channels
-from locks.otp.tunnel.messages import TUNNELS
 from locks.wire.messages import pack
 from tests.cluster.nodes import A, Nodes, Tx, link
 from tests.helpers import LIMIT, eventually
