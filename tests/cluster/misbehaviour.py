@@ -25,11 +25,10 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from locks.otp.tunnel.messages import RELAY
-
 import locks
 from locks.core.messages import RaiseVersion, Request, Unwatch, Watch
 from locks.model import AgentId
+from locks.net.relay import Open, encode
 from locks.node.peers.greeting import PROTOCOL
 from locks.otp.admission.handshake import Handshake, Send
 from locks.otp.bytes import control, etf
@@ -303,10 +302,9 @@ def groups(bad: Bad) -> None:
     bad.many(forever(lambda: bad.reg("pg", (Atom("discover"), bad.me))))
 
 
-def tunnels(bad: Bad) -> None:
-    """Open tunnels to a node that is not there."""
-    head = Atom("open")
-    bad.many(forever(lambda: bad.reg(RELAY, (head, bad.name, bad.count(), "nobody@127.0.0.1"))))
+def links(bad: Bad) -> None:
+    """Open links through a server, to a node that is not there."""
+    bad.many(forever(lambda: encode(Open(bad.count(), bad.name, "nobody@127.0.0.1", CREATION))))
 
 
 def stay(bad: Bad) -> None:
@@ -341,7 +339,7 @@ BEHAVIOURS: dict[str, Callable[[Bad], None]] = {
         greetings,
         lies,
         groups,
-        tunnels,
+        links,
     )
 }
 UNREAD = ("watches_unread", "small_frames", "ticks", "large_maps")

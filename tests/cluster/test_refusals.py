@@ -9,7 +9,6 @@ import threading
 from typing import Any
 
 import pytest
-from locks.otp.tunnel.messages import TUNNELS
 
 import locks
 from locks.otp.admission.strangers import LONGEST
@@ -207,7 +206,7 @@ def test_no_answer_for_others(nodes: Nodes) -> None:
     assert a.cluster is not None
     assert forger.cluster is not None
     told: list[Any] = []
-    asked = (other.name, TUNNELS, "a question", lambda *answer: told.append(answer), True)
+    asked = (other.name, "nobody", "a question", lambda *answer: told.append(answer), True)
     reference = a.turn.run(a.cluster.processes.call, *asked)
     connection = link(forger, A)
     answer = etf.encode((reference, "forged"))
