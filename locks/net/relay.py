@@ -29,7 +29,7 @@ from __future__ import annotations
 import random
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Hashable, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Protocol
 
 import msgspec
 from msgspec import Meta, Struct
@@ -40,7 +40,9 @@ from locks.ranges import LONGEST_NAME, LONGEST_TEXT
 from locks.runtime.clock import monotonic, wall
 
 if TYPE_CHECKING:
-    from locks.otp.distribution import Distribution
+    from locks.otp.names.address_book import AddressBook
+    from locks.otp.notices import Notices
+    from locks.otp.options import Options
     from locks.runtime.executor import Executor
     from locks.runtime.inline import Turn
 
@@ -313,6 +315,24 @@ class RelayedLink:
 AnyLink = Link | RelayedLink
 
 
+class Home(Protocol):
+    """What links through servers need of a node's connections (`locks.otp.distribution`)."""
+
+    name: str
+    creation: int
+    links: dict[str, Link]
+    relayed: dict[str, RelayedLink]
+    named: set[str]
+    book: AddressBook
+    options: Options
+    notices: Notices
+    is_running: bool
+
+    def may_meet(self, name: str) -> bool:
+        """Whether a node that is not connected may be in touch with this one."""
+        ...  # pragma: no cover
+
+
 class _Attempt:
     """What is known of attempts to open a link: its last session, how many failed, when the next is due."""
 
@@ -340,7 +360,7 @@ class Relays:
 
     def __init__(
         self,
-        distribution: Distribution,
+        distribution: Home,
         turn: Turn,
         executor: Executor,
         *,
@@ -444,7 +464,7 @@ class Relays:
                 return link.take(message)
             elif not self._distribution.options.hidden:
                 self.switch.take(hop.peer.name, message, frame)
-        except (msgspec.DecodeError, WrongRelay) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, WrongRelay) as error:
             name, text = hop.peer.name, "%s closed the connection to %s: %s"
             self._distribution.notices.warn("wrong message", name, text, self._name, name, error)
             hop.lose(f"it sent a wrong message: {error}")

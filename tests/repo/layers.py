@@ -37,7 +37,7 @@ SANS_IO = (
     "bytes*",
     *(f"admission.{name}" for name in ("secret", "challenges", "strangers", "introductions")),
     *("admission.handshake", "admission.certificates"),
-    *("names.epmd", "names.addresses", "tunnel.messages", "tunnel.relay", "links.backlog"),
+    *("names.addresses", "links.backlog"),
 )
 GROUND = ("words", "errors", "ground")
 NODES = (*GROUND, "core", "wire", "runtime", "otp bytes", "otp")
@@ -65,9 +65,9 @@ LIBRARY = [
     ),
     Layer(
         "otp",
-        ("locks.otp*",),
+        ("locks.otp*", "locks.net*"),
         (*GROUND, "runtime", "otp bytes"),
-        "otp/: connections, processes",
+        "otp/, net/: connections, processes",
     ),
     Layer(
         "wire",
@@ -274,7 +274,6 @@ PURE = (
     "locks.core*",
     "locks.otp.names.address_book",
     "locks.otp.names.addresses",
-    "locks.otp.tunnel.relay",
     "locks.groups.table",
     "locks.testing.linearizability",
     "locks.ownership.errors",

@@ -287,13 +287,13 @@ class Door:
                     self._cannot_accept(error)
                     gevent.sleep(0.05)
                 continue
-            self.enter(stream, address[:2])
+            self._enter(stream, address[:2])
             since_pause += 1
             if since_pause >= BATCH:
                 since_pause = 0
                 gevent.sleep(0)
 
-    def enter(self, stream: Stream, address: HostAndPort) -> None:
+    def _enter(self, stream: Stream, address: HostAndPort) -> None:
         """Take in a stranger that has connected."""
         if not self._open:
             stream.close()

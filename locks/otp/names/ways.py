@@ -1,4 +1,4 @@
-"""The ways to a node: its known address, its present one, or a port mapper.
+"""The ways to a node: its known address, or its present one.
 
 If a `Locator` knows where a node's servers are, the node asks it before it dials a server again,
 because a lost server may have another address now. The first dial uses the address from the start.
@@ -14,7 +14,6 @@ from locks.errors import LocksError
 from locks.otp.admission.strangers import NoWay
 from locks.otp.links.stream import Stream
 from locks.otp.names.addresses import Address, Locator, UnixAddress
-from locks.otp.names.port_mapper import PortMapper
 from locks.otp.notices import Notices
 from locks.otp.options import Options
 from locks.runtime.away import call_in_thread
@@ -77,15 +76,11 @@ class Ways:
     Args:
         options: The node's options.
         finder: Finds the servers, if they may move.
-
-    Attributes:
-        mapper: Erlang's port mapper, if it is used.
     """
 
     def __init__(self, options: Options, finder: Finder | None) -> None:
         self._options = options
         self._finder = finder
-        self.mapper: PortMapper | None = None
 
     def begin_connection(self, name: str, address: Address | None) -> Stream:
         """Begin a connection; waits.
@@ -100,8 +95,6 @@ class Ways:
         """
         if self._finder is not None and name in self._options.servers:
             address = self._finder.address_of(name) or address
-        if address is None and self.mapper is not None:
-            address = (name.split("@")[1], self.mapper.look_up(name))
         if address is None:
             raise NoWay(f"{name} has no known address", cause="no way")
         self._options.check_address(address, "connects to")  # it may be from another node
