@@ -1,4 +1,7 @@
 """The wire: how nodes connect, and what they send each other.
 
+* `hello.py`: what two programs say until both know that the other one has the secret. Pure.
+* `door.py`: strangers, who have proven nothing yet; `admission.py`: hellos over connections, and which connection is kept.
 * `relay.py`: links between nodes that are not connected, through a lock server.
+* `stream.py`: a connection until then; `secrets.py`, `tls.py`: what a node proves itself with.
 """

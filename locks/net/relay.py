@@ -29,12 +29,13 @@ from __future__ import annotations
 import random
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Hashable, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import msgspec
 from msgspec import Meta, Struct
 
 from locks.errors import assert_never
+from locks.net.hello import Peer
 from locks.otp.links.link import GoOn, Link
 from locks.ranges import LONGEST_NAME, LONGEST_TEXT
 from locks.runtime.clock import monotonic, wall
@@ -209,14 +210,6 @@ class Switch:
             self._links[to].send(encode(message))
 
 
-class RelayedPeer(NamedTuple):
-    """The node at the other end. Over such a link, it has no lock server."""
-
-    name: str
-    creation: int
-    hidden: bool = True
-
-
 class RelayedLink:
     """One end of a link through a server; for the rest of the node it is like a connection.
 
@@ -228,9 +221,7 @@ class RelayedLink:
         is_own: Whether this node has opened it.
     """
 
-    def __init__(
-        self, relays: Relays, peer: RelayedPeer, server: str, session: int, is_own: bool
-    ) -> None:
+    def __init__(self, relays: Relays, peer: Peer, server: str, session: int, is_own: bool) -> None:
         self.peer = peer
         self.server = server
         self.session = session
@@ -319,7 +310,7 @@ class Home(Protocol):
     """What links through servers need of a node's connections (`locks.otp.distribution`)."""
 
     name: str
-    creation: int
+    incarnation: int
     links: dict[str, Link]
     relayed: dict[str, RelayedLink]
     named: set[str]
@@ -447,7 +438,7 @@ class Relays:
         self._look_later()
 
     def _open(self, session: int, to: str, **answer: Any) -> Open:
-        return Open(session, self._name, to, self._distribution.creation, **answer)
+        return Open(session, self._name, to, self._distribution.incarnation, **answer)
 
     # --- Input ----------------------------------------------------------------------------------
 
@@ -488,7 +479,7 @@ class Relays:
             if link is not None:
                 link.lose(f"{name} has opened another one")
             self.switch.say(server, self._open(session, name, via=message.via[:-1], answers=True))
-        peer = RelayedPeer(name, message.incarnation)
+        peer = Peer(name, message.incarnation, hidden=True)  # it has no lock server for this one
         link = RelayedLink(self, peer, server, session, message.answers)
         self.links[name] = self._sessions[session] = link
         self._on_up(link)

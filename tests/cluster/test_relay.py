@@ -252,7 +252,7 @@ class Bad:
     def __init__(self, server: locks.node.Node, name: str = BAD) -> None:
         self.name = name
         self.peer = Stranger(server.address)
-        self.peer.shake_hands(server.name, name, hidden=True)
+        self.peer.say_hello(server.name, name, kind="client")
         eventually(lambda: name in server.nodes(hidden=True))
         self._messages = iter(self.peer.messages())
 

@@ -40,12 +40,12 @@ FACE = (
 GROUND = ("errors", "lock_ids", "model", "ranges", "version", "words")
 
 ROOMS: dict[str, Room] = {
-    "the ground": Room(tuple(f"locks/{name}.py" for name in GROUND), 849),
+    "the ground": Room(tuple(f"locks/{name}.py" for name in GROUND), 854),
     "the face": Room((*(f"locks/{name}.py" for name in FACE), "locks/shapes"), 1_647),
     "core": Room(("locks/core",), 4_631),
     "runtime": Room(("locks/runtime",), 2_838),
-    "node": Room(("locks/node",), 5_551),
-    "the wire": Room(("locks/otp", "locks/wire", "locks/net"), 6_237),
+    "node": Room(("locks/node",), 5_531),
+    "the wire": Room(("locks/net", "locks/otp", "locks/wire"), 5_787),
     "program": Room(("locks/program",), 1_355),
     "aio": Room(("locks/aio",), 751),
     "commands and pages": Room(("locks/cli", "locks/web", "locks/facts"), 3_001),
@@ -57,11 +57,11 @@ ROOMS: dict[str, Room] = {
     "the bench": Room(("locks/testing", "locks_pytest.py"), 2_335),
     "elections": Room(("locks_leader",), 3_003),
     "the laboratory": Room(("locks_lab",), 11_590),
-    "tests": Room(("tests",), 51_781),
+    "tests": Room(("tests",), 51_897),
     "benchmarks": Room(("benchmarks",), 5_415),
     "examples": Room(("examples",), 3_610),
 }
-SHIPPED = 48_988  # lines of code in all packages that are shipped
+SHIPPED = 48_523  # lines of code in all packages that are shipped
 PAGES = 44
 DECISIONS = 49
 WORDS = 98_334  # of both

@@ -91,7 +91,7 @@ def made() -> Iterator[tuple[str, Any]]:
     yield "page of a view", pages._PAGE.pack(sample(pages.ViewPage))
     yield (
         "greeting",
-        greeting.pack_greeting(VERSION, 15.0, [News(THERE, ("127.0.0.1", 9100), 0.0)], Limits()),
+        greeting.pack_greeting(VERSION, [News(THERE, ("127.0.0.1", 9100), 0.0)], Limits()),
     )
     yield "servers", agreement.pack_servers(Servers((HERE, THERE), "majority", 1))
 

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from gevent.lock import RLock
 
 from locks.errors import LocksError
-from locks.otp.admission.strangers import NoWay
-from locks.otp.links.stream import Stream
+from locks.net.hello import NoWay
+from locks.net.stream import Stream
 from locks.otp.names.addresses import Address, Locator, UnixAddress
 from locks.otp.notices import Notices
 from locks.otp.options import Options
