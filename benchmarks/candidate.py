@@ -25,9 +25,9 @@ import pykka
 
 import locks
 import locks_leader
+from locks.net.link import Link
 from locks.node.node import Node
 from locks.node.server import Server
-from locks.otp.links.link import Link
 
 __all__ = ["Dictionary", "Note", "Notes"]
 

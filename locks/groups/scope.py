@@ -32,13 +32,13 @@ from locks.groups.table import (
     WatchPeer,
 )
 from locks.groups.wire import Group
+from locks.net.budgets import MOST_MEMBERSHIPS, Tally
 from locks.node.client.clients import label_of
 from locks.node.node import Node
 from locks.node.services import Member
 from locks.otp.bytes import etf
 from locks.otp.bytes.control import StrangeMessage, check_speaker
 from locks.otp.bytes.terms import Pid
-from locks.otp.links.budgets import MOST_MEMBERSHIPS, Tally
 from locks.otp.process.processes import Local
 from locks.runtime.identity import Listener
 from locks.runtime.monitor import Monitor, watch_end

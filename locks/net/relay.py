@@ -36,12 +36,12 @@ from msgspec import Meta, Struct
 
 from locks.errors import assert_never
 from locks.net.hello import Peer
-from locks.otp.links.link import GoOn, Link
+from locks.net.link import Link
 from locks.ranges import LONGEST_NAME, LONGEST_TEXT
 from locks.runtime.clock import monotonic, wall
 
 if TYPE_CHECKING:
-    from locks.otp.names.address_book import AddressBook
+    from locks.net.book import Book
     from locks.otp.notices import Notices
     from locks.otp.options import Options
     from locks.runtime.executor import Executor
@@ -262,7 +262,7 @@ class RelayedLink:
             self.waiting -= len(piece.body)
             self._relays.switch.say(self.server, piece)
 
-    def take(self, message: Relay | Took | NoWay) -> GoOn | None:
+    def take(self, message: Relay | Took | NoWay) -> None:
         """Take in a message of the server."""
         match message:
             case Relay():
@@ -276,7 +276,7 @@ class RelayedLink:
                 elif not message.more:
                     frame = bytes(self._arrived)
                     self._arrived.clear()
-                    return self._relays.on_frame(self, frame)
+                    self._relays.on_frame(self, frame)
             case Took():
                 self._room = min(WINDOW, self._room + message.size)
                 self._flush()
@@ -286,7 +286,6 @@ class RelayedLink:
                 self.lose(message.why)
             case _:
                 assert_never(message)
-        return None
 
     def wake(self) -> None:
         """Wake the callers that wait for `drained`."""
@@ -314,7 +313,7 @@ class Home(Protocol):
     links: dict[str, Link]
     relayed: dict[str, RelayedLink]
     named: set[str]
-    book: AddressBook
+    book: Book
     options: Options
     notices: Notices
     is_running: bool
@@ -359,7 +358,7 @@ class Relays:
         needed: Callable[[], Collection[str]],
         on_up: Callable[[RelayedLink], object],
         on_down: Callable[[RelayedLink], object],
-        on_frame: Callable[[RelayedLink, bytes], GoOn | None],
+        on_frame: Callable[[RelayedLink, bytes], object],
     ) -> None:
         self.links = distribution.relayed
         self.switch = Switch(distribution.name, distribution.links, servers)
@@ -442,7 +441,7 @@ class Relays:
 
     # --- Input ----------------------------------------------------------------------------------
 
-    def take(self, hop: Link, frame: bytes) -> GoOn | None:
+    def take(self, hop: Link, frame: bytes) -> None:
         """Take in a frame of a connection: for a link that ends here, or to be passed on."""
         try:
             message = decode(frame)
@@ -452,14 +451,13 @@ class Relays:
             elif (
                 not isinstance(message, Open) and link is not None and link.server == hop.peer.name
             ):
-                return link.take(message)
+                link.take(message)
             elif not self._distribution.options.hidden:
                 self.switch.take(hop.peer.name, message, frame)
         except (msgspec.DecodeError, UnicodeDecodeError, WrongRelay) as error:
             name, text = hop.peer.name, "%s closed the connection to %s: %s"
             self._distribution.notices.warn("wrong message", name, text, self._name, name, error)
             hop.lose(f"it sent a wrong message: {error}")
-        return None
 
     def _opened(self, hop: Link, message: Open, known: RelayedLink | None) -> None:
         """Take in a request for a link, or an answer."""

@@ -65,16 +65,16 @@ from locks.runtime.native import insist
 from locks.runtime.shown import Shown
 
 if TYPE_CHECKING:
+    from locks.net import addresses
     from locks.node.peers import cluster as clusters
     from locks.otp import notices as noted
     from locks.otp import options as otp
-    from locks.otp.names import addresses
     from locks.otp.process import remote as remotes
 else:  # alone it needs nothing of what these stand on
     clusters = Unloaded("locks.node.peers.cluster")
     noted = Unloaded("locks.otp.notices")
     otp = Unloaded("locks.otp.options")
-    addresses = Unloaded("locks.otp.names.addresses")
+    addresses = Unloaded("locks.net.addresses")
     remotes = Unloaded("locks.otp.process.remote")
 
 __all__ = ["Node", "Service", "Trace"]
@@ -104,7 +104,7 @@ class Node(metaclass=Shown):
 
     Attributes:
         alive: The nodes whose lock servers can be asked, its own among them.
-        silent: Of these, those that say nothing (`locks.otp.links.silence`).
+        silent: Of these, those that say nothing (`locks.node.peers.silence`).
         cluster: What it has to do with other nodes, if it has.
         is_clustered: Whether other nodes may hear of its locks.
         dependents: Actors that are stopped with it.
@@ -500,7 +500,7 @@ class Node(metaclass=Shown):
         if (
             isinstance(peer, str)
             and ":" not in peer
-            and (options.hidden or peer in distribution.addresses)
+            and (options.hidden or peer in distribution.book.known)
         ):
             name = check_node_name(peer)
         else:

@@ -2,8 +2,8 @@
 
 Theory of operation
 -------------------
-The known nodes are in an address book (`locks.otp.names.address_book`). One greenlet dials the
-nodes that are due (`locks.otp.names.dialling`). Another one keeps the *door*
+The known nodes are in a book (`locks.net.book`), and one greenlet dials those that are due. Another
+one keeps the *door*
 (`locks.net.door`), where strangers prove themselves. Each attempt to connect, from either
 side, has its own greenlet with a time limit. After the handshake there is a `Link`, which needs no
 greenlet.
@@ -37,20 +37,16 @@ import gevent
 from gevent import socket as gevent_socket
 
 from locks.errors import InvalidOption
+from locks.net.addresses import Address, HostAndPort, UnixAddress, place
 from locks.net.admission import Admission
+from locks.net.book import Book, Dialling, Finder, News
 from locks.net.door import Door
-from locks.net.hello import Peer, Refused, Settled
+from locks.net.hello import NoWay, Peer, Refused, Settled
+from locks.net.link import Link, Traffic
 from locks.net.relay import AnyLink, RelayedLink
 from locks.net.secrets import Cookie
 from locks.net.stream import Stream, listen
 from locks.net.tls import TLS, Keys, Tls
-from locks.otp.links.budgets import Traffic
-from locks.otp.links.line import Line
-from locks.otp.links.link import LOOKS, GoOn, Link
-from locks.otp.names.address_book import News
-from locks.otp.names.addresses import Address, HostAndPort, UnixAddress, place
-from locks.otp.names.dialling import Dialling
-from locks.otp.names.ways import Finder, Ways
 from locks.otp.notices import Notices
 from locks.otp.options import NET_TICKTIME, Options
 from locks.runtime.clock import monotonic
@@ -64,12 +60,12 @@ CLOCK = getattr(time, "CLOCK_BOOTTIME", None)  # counts the sleep of the machine
 CONNECT_TIME = 5.0  # seconds, for TCP
 FRAME_LIMIT = 16 * 2**20  # bytes
 SEND_LIMIT = 16 * 2**20  # bytes
-FORGET = 600.0  # seconds until a node is forgotten that was neither asked for nor seen
 KEYS = ("cookie", "certificate")  # causes of refusals that new files may mend
-CHECKS = 6  # how often in net_ticktime something must be sent; see also `locks.net.admission.SIGNS`
+CHECKS = 6  # heartbeats in net_ticktime; see also `locks.net.admission.SIGNS`
+LOOKS = 4  # looks for each heartbeat: whether it is due, and who is silent
 MISSED = (
     CHECKS - 1
-) * LOOKS  # checks that were not made, after which others may count this node as lost
+) * LOOKS  # looks that were not made, after which others may count this node as lost
 
 
 class Distribution:
@@ -87,7 +83,6 @@ class Distribution:
         refusals: Filled with the reasons for which running nodes can't be connected, by their
             names.
         notices: Logs warnings about others.
-        line: The line of links that have input.
 
     Attributes:
         incarnation: A random number, another one after each start.
@@ -96,7 +91,7 @@ class Distribution:
         links: The links, by node.
         relayed: The links through servers, by node.
         named: The nodes that the program has named.
-        book: The address book.
+        book: The known nodes.
         keys: What new connections are made with.
         slowest: The longest time that it took to connect to a node, in seconds.
         unsent: The links to flush at the end of the turn.
@@ -111,11 +106,10 @@ class Distribution:
         *,
         on_up: Callable[[Link], object],
         on_down: Callable[[Link, str], object],
-        on_frame: Callable[[Link, bytes], GoOn | None],
+        on_frame: Callable[[Link, bytes], object],
         on_doubt: Callable[[Link], object],
         refusals: dict[str, str],
         notices: Notices,
-        line: Line,
     ) -> None:
         self.name = name
         self.options = options
@@ -126,10 +120,9 @@ class Distribution:
         self.relayed: dict[str, RelayedLink] = {}
         self.named = set(options.peers)
         self.refusals = refusals
-        self.unsent: list[Link] = []
+        self.unsent: dict[Link, None] = {}
         self.notices = notices
         self.slowest = 0.0
-        self.line = line
         self.traffic = Traffic()
         self._turn = turn
         self._executor = executor
@@ -141,22 +134,11 @@ class Distribution:
         self._shunned: set[str] = set()  # disconnected on purpose
         self._kept: Set[str] | None = None  # nodes that are not turned away; None if nobody is
         self._listener: socket.socket | None = None
-        finder: Finder | None = None
+        self._finder: Finder | None = None
         if options.locator is not None:
-            servers = {each: where for each, where in options.peers.items() if where is not None}
-            finder = Finder(name, options.locator, servers, notices)
-        self._ways = Ways(options, finder)
-        self._dialling = Dialling(
-            name,
-            self.links,
-            turn,
-            executor,
-            self.notices,
-            refusals=refusals,
-            dial=lambda other: self._dial(other),
-            forget=lambda: FORGET,
-        )
-        self.book = self._dialling.book
+            self._finder = Finder(name, options.locator, options.peers, notices)
+        self.book = Book(name, self.links, refusals)
+        self._dialling = Dialling(name, self.book, turn, executor, notices, self._dial)
         # Only in the hub:
         self._admission = Admission(
             Peer(name, self.incarnation, options.hidden, max(0.1, self._ticktime)),
@@ -256,11 +238,6 @@ class Distribution:
 
     # --- Known nodes, in the turn ---------------------------------------------------------------
 
-    @property
-    def addresses(self) -> dict[str, Address | None]:
-        """The addresses of nodes to connect to; `None` if there is a way through lock servers only."""
-        return self.book.addresses
-
     def ask_for(self, peers: Mapping[str, Address | None]) -> None:
         """Connect to these nodes, and keep them connected."""
         if self.is_running:
@@ -276,8 +253,8 @@ class Distribution:
             address: Its address; `None` if it is known, or to be reached through a server.
         """
         self._shunned.discard(name)
-        if address is None:
-            address = self.addresses.get(name)
+        if address is None and name in self.book.known:
+            address = self.book.known[name].address
         if address is not None or self.options.hidden:
             self.named.add(name)
         if address is not None:
@@ -296,7 +273,7 @@ class Distribution:
         """Close the link to a node, and stay disconnected until `connect` is called."""
         self._shunned.add(name)
         self.named.discard(name)
-        self.book.give_up(name)
+        self.book.forget(name)
         link = self.link_to(name)
         if name in self.links:
             self.links[name].flush()
@@ -332,11 +309,9 @@ class Distribution:
 
     def flush(self) -> None:
         """Write the output of links."""
-        unsent = self.unsent
-        while unsent:
-            link = unsent[0]
+        for link in list(self.unsent):
             link.flush()
-            unsent.remove(link)
+            self.unsent.pop(link, None)
 
     # --- Dialling, in the hub -------------------------------------------------------------------
 
@@ -380,12 +355,20 @@ class Distribution:
         with gevent.Timeout(
             CONNECT_TIME, OSError(errno.ETIMEDOUT, "the connection attempt timed out")
         ):
-            known = self.book.known.get(name)
-            if known is None:
-                raise Settled("it was forgotten")
-            stream = self._ways.begin_connection(name, known.address)
+            stream = self._begin_connection(name)
         self._admission.dial(name, stream)
         self.slowest = max(self.slowest, monotonic() - begun)
+
+    def _begin_connection(self, name: str) -> Stream:
+        known = self.book.known.get(name)
+        if known is None:
+            raise Settled("it was forgotten")
+        moved = None if self._finder is None else self._finder.address_of(name)
+        address = moved or known.address
+        if address is None:
+            raise NoWay(f"{name} has no known address")
+        self.options.check_address(address, "connects to")  # it may be from a locator
+        return Stream.connect(address)
 
     # --- Connections that are admitted, in the hub ----------------------------------------------
 
@@ -433,7 +416,6 @@ class Distribution:
             on_frame=self._on_frame,
             on_lost=self._lost,
             unsent=self.unsent,
-            line=self.line,
             traffic=self.traffic,
         )
         self.links[peer.name] = link
@@ -458,7 +440,7 @@ class Distribution:
             self._nudge.release()
 
     def _interval(self) -> float:
-        """Seconds between two checks of each link's output and input."""
+        """Seconds between two looks."""
         own = self._ticktime
         return min([own, *(link.wanted for link in list(self.links.values()))]) / CHECKS / LOOKS
 
@@ -490,16 +472,16 @@ class Distribution:
         self._overdue_at = now + self._interval() * MISSED
 
     def _tick(self) -> None:
-        """Make each link tick at its own pace, however often this is called."""
+        """Send the heartbeats that are due."""
         self.look_awake()
         own = self._ticktime
         now = monotonic()
         if now - self._hub_ran_at > own and self._executor.is_own_thread:
             return
         for link in list(self.links.values()):
-            if now >= link.tick_due:
-                link.tick_due = now + 0.9 * min(own, link.wanted) / CHECKS / LOOKS
-                link.tick()
+            if now >= link.beat_due:
+                link.beat_due = now + 0.9 * min(own, link.wanted) / CHECKS
+                link.beat()
 
     def _keep_judging(self) -> None:
         while self.is_running:
@@ -510,7 +492,7 @@ class Distribution:
 
     def _judge_silence(self, interval: float) -> None:
         for link in list(self.links.values()):
-            link.silent = 0.0 if link.has_input else link.silent + interval
+            link.silent += interval
             if link.silent >= link.ticktime:
                 link.lose(f"it was silent for {link.ticktime:g} s")
 

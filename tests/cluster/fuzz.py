@@ -22,13 +22,12 @@ from locks.core import messages
 from locks.groups.scope import scope_of
 from locks.model import AgentId, LockId, Place, RequestRecord
 from locks.net.hello import Peer
+from locks.net.link import Link, Traffic
 from locks.otp.bytes import control
 from locks.otp.bytes.behaviours import CALL, CAST
 from locks.otp.bytes.fields import tag_of
 from locks.otp.bytes.terms import Atom, ImproperList, Pid, Reference, Term
 from locks.otp.distribution import FRAME_LIMIT, SEND_LIMIT
-from locks.otp.links.budgets import Traffic
-from locks.otp.links.link import Link
 from locks.ranges import Range, Size, Version
 from locks.wire.forms import LOCK_SERVER, OURS
 from locks.wire.messages import TAGS
@@ -370,10 +369,10 @@ class Rig:
             send_limit=SEND_LIMIT,
             on_frame=lambda *_: None,
             on_lost=lambda *_: None,
-            unsent=[],
+            unsent={},
             traffic=self.traffic,
         )
-        made.tick_due = math.inf  # it is never time
+        made.beat_due = math.inf  # it is never time
         return made
 
     def begin(self) -> None:
@@ -404,9 +403,7 @@ class Rig:
 
     def take(self, frame: bytes) -> None:
         """Take a frame in as from the link."""
-        go_on = self.node.turn.run(self.cluster.processes.reading.receive, self.link, frame)
-        while go_on is not None:  # it is a large one
-            go_on = self.node.turn.run(go_on)
+        self.node.turn.run(self.cluster.processes.receive, self.link, frame)
 
     def state(self) -> Any:
         """All that must be as before."""
@@ -435,7 +432,7 @@ class Rig:
             list(processes._names),
             list(processes._locals),
             sorted(cluster.members),
-            dict(cluster.distribution.addresses),
+            {name: known.address for name, known in cluster.distribution.book.known.items()},
             self.node.alive,
             [(group, self.scope.members(group)) for group in self.scope._table.groups()],
         )

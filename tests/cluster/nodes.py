@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeVar
 
 import locks
 from locks.net import relay
+from locks.net.budgets import Limits
 from locks.net.hello import (
     ACCEPTS,
     DIALS,
@@ -25,12 +26,11 @@ from locks.net.hello import (
     read_hello,
     recognise,
 )
+from locks.net.link import Link
 from locks.net.secrets import Cookie
 from locks.node.peers.greeting import PROTOCOL
 from locks.otp.bytes import control
 from locks.otp.bytes.terms import Atom, Pid, Reference
-from locks.otp.links.budgets import Limits
-from locks.otp.links.link import Link
 from locks.otp.options import Options, client_name
 from locks.otp.process.processes import CALL, CAST, parse_call
 from locks.wire.forms import LOCK_SERVER, OURS

@@ -33,10 +33,7 @@ class Layer(NamedTuple):
     says: str = ""
 
 
-SANS_IO = (
-    "bytes*",
-    *("names.addresses", "links.backlog"),
-)
+SANS_IO = ("bytes*",)
 GROUND = ("words", "errors", "ground")
 NODES = (*GROUND, "core", "wire", "runtime", "net bytes", "otp bytes", "otp")
 LIBRARY = [
@@ -63,9 +60,11 @@ LIBRARY = [
     ),
     Layer(
         "net bytes",
-        ("locks.net.hello", "locks.net.secrets"),
+        tuple(
+            f"locks.net.{name}" for name in ("addresses", "budgets", "frames", "hello", "secrets")
+        ),
         GROUND,
-        "net/: the hello and its secrets",
+        "net/: frames, the hello, secrets, addresses, budgets",
     ),
     Layer(
         "otp",
@@ -166,7 +165,7 @@ LIBRARY = [
         "cli",
         ("locks.cli*", "locks.__main__"),
         (
-            *(*GROUND, "core", "runtime", "otp bytes", "otp", "program", "metrics"),
+            *(*GROUND, "core", "runtime", "net bytes", "otp bytes", "otp", "program", "metrics"),
             *("face", "places", "package", "web"),
         ),
         "cli/: the command line",
@@ -276,8 +275,9 @@ PURE = (
     "locks.lock_ids",
     "locks.model",
     "locks.core*",
-    "locks.otp.names.address_book",
-    "locks.otp.names.addresses",
+    "locks.net.addresses",
+    "locks.net.budgets",
+    "locks.net.frames",
     "locks.groups.table",
     "locks.testing.linearizability",
     "locks.ownership.errors",
@@ -321,6 +321,7 @@ PURE_OUTSIDE = {
     "numbers",
     "operator",
     "reprlib",
+    "struct",
     "sys",
     "types",
     "typing",

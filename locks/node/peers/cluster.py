@@ -38,6 +38,9 @@ from locks.core.statistics import TrafficStatistics
 from locks.errors import LocksError, MisuseError, TransactionEnded
 from locks.lock_ids import shown, size_of
 from locks.model import AgentId, LockId, agent_numbered
+from locks.net.addresses import Address, place
+from locks.net.budgets import Limits
+from locks.net.link import Link
 from locks.net.relay import RelayedLink, Relays
 from locks.node.client.agent import Agent
 from locks.node.client.refusals import not_from_elsewhere
@@ -50,18 +53,13 @@ from locks.node.peers.greeter import Greeter
 from locks.node.peers.greeting import GREETING, refusal_in
 from locks.node.peers.guests import Guests
 from locks.node.peers.local_node import LocalNode
+from locks.node.peers.silence import Silence
 from locks.node.views.reader import ViewReader
 from locks.node.views.sender import ViewSender
-from locks.node.views.slices import Slices
 from locks.otp.bytes import control, etf
 from locks.otp.bytes.control import BadMessage, StrangeMessage, brief, check_speaker
 from locks.otp.bytes.terms import Pid
 from locks.otp.distribution import Distribution
-from locks.otp.links.budgets import Limits, Pace
-from locks.otp.links.line import Line
-from locks.otp.links.link import GoOn, Link
-from locks.otp.links.silence import Silence
-from locks.otp.names.addresses import Address, place
 from locks.otp.options import Options
 from locks.otp.process.processes import CAST, Local, Processes, parse_call, parse_cast
 from locks.otp.process.remote import Errors, RemoteRef, Remotes
@@ -73,7 +71,6 @@ from locks.wire import pages
 from locks.wire.forms import LOCK_SERVER, agent_of, is_ours, pid_of, to_lock_id
 from locks.wire.messages import pack, unpack_to_agent, unpack_to_server
 from locks.wire.refusals import pack_attributes, unpack_error
-from locks.wire.urgency import kind_of
 from locks.wire.values import VIEW, pack_view
 
 __all__ = ["Cluster", "NodeDown", "NodeUp"]
@@ -135,7 +132,6 @@ class Cluster:
             on_down=self._disconnected,
             refusals=node.refusals,
             notices=node.notices,
-            line=Line(Pace(), kind_of),
             on_frame=self._take_frame,
             on_doubt=lambda link: self.processes.prod(link),
         )
@@ -150,6 +146,7 @@ class Cluster:
         )
         self.silence = Silence(
             self.distribution.links,
+            self.distribution.traffic,
             node.turn,
             executor,
             doubt=self.processes.prod,
@@ -165,7 +162,7 @@ class Cluster:
             needed=self._partners,
             on_up=self._relayed,
             on_down=self._not_relayed,
-            on_frame=self.processes.reading.receive,
+            on_frame=self.processes.receive,
         )
         self.remotes = Remotes(
             node.name, self.processes, node.turn, executor, Errors(pack_attributes, unpack_error)
@@ -199,7 +196,7 @@ class Cluster:
         self._last: tuple[Any, bytes] = (None, b"")  # message to a lock server, and its bytes
         self.arrivals = Arrivals(node, self.members, self.distribution.book.has_failed)
         self.views = ViewReader(self)
-        self.readers = ViewSender(self, Slices(self.distribution.line, executor))
+        self.readers = ViewSender(self, partial(executor.run_later, 0.0))
         self.inquiries = Inquiries(self)
         self._monitors: dict[Listener, None] = {}
         self._lost_servers: set[str] = set()  # until they are back
@@ -415,8 +412,8 @@ class Cluster:
 
     def place_of(self, name: str) -> str | None:
         """The address at which another node is looked for, as text, if known."""
-        address = self.distribution.addresses.get(name)
-        return None if address is None else place(address)
+        known = self.distribution.book.known.get(name)
+        return None if known is None or known.address is None else place(known.address)
 
     def link(self, actor: Client, other: RemoteRef) -> None:
         """Link something of this node with a process of another one."""
@@ -488,8 +485,6 @@ class Cluster:
 
     def flush(self) -> bool:
         """Send all output, which may lose links; return whether there are new messages in the turn."""
-        if self.readers.ready:
-            self.readers.flush()
         if not self.distribution.unsent:
             return False
         self.distribution.flush()
@@ -497,11 +492,12 @@ class Cluster:
 
     # --- Messages from others, in the turn ------------------------------------------------------
 
-    def _take_frame(self, link: Link, frame: bytes) -> GoOn | None:
+    def _take_frame(self, link: Link, frame: bytes) -> None:
         """Take in a frame of a connection."""
         if frame.startswith(control.PASS_THROUGH):
-            return self.processes.reading.receive(link, frame)
-        return self.relays.take(link, frame)
+            self.processes.receive(link, frame)
+        else:
+            self.relays.take(link, frame)
 
     def _find(self, number: int) -> Local | None:
         """The agent with a pid's number."""

@@ -18,12 +18,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from locks.errors import InvalidOption
+from locks.net.book import NAMES, News
+from locks.net.budgets import Limits
+from locks.net.link import Link
 from locks.node.peers.greeting import Greeting, pack_greeting, pack_refusal, unpack_greeting
 from locks.otp.bytes.fields import BadMessage
 from locks.otp.bytes.terms import Atom
-from locks.otp.links.budgets import Limits
-from locks.otp.links.link import Link
-from locks.otp.names.address_book import NAMES, News
 from locks.runtime.clock import monotonic
 from locks.runtime.waiter import run_in_hub
 from locks.wire.forms import LOCK_SERVER
@@ -211,11 +211,12 @@ class Greeter:
 
     def _tell(self) -> None:
         """Name newcomers to the nodes that have answered the last greeting."""
-        told_of = self._distribution.book.told_of
+        news_of = self._distribution.book.news_of
         for name, owed in self._owed.items():
             link = self._distribution.links.get(name)
             if owed and link is not None and name not in self._unanswered and self._is_member(name):
-                news = [each for each in map(told_of, owed) if each is not None]
+                there = [each for each in owed if each in self._distribution.links]
+                news = [each for each in map(news_of, there) if each is not None]
                 if news:
                     self._send(link, news)
                 owed.clear()

@@ -19,12 +19,12 @@ from typing import Any, NamedTuple
 
 from locks.errors import InvalidOption
 from locks.model import check_node_name
-from locks.otp import distribution
+from locks.net import book
+from locks.net.book import NAMES, News
+from locks.net.budgets import Limits
 from locks.otp.bytes.control import brief
 from locks.otp.bytes.fields import BadMessage
 from locks.otp.bytes.terms import Atom
-from locks.otp.links.budgets import Limits
-from locks.otp.names.address_book import NAMES, News
 from locks.ranges import LONGEST_TEXT, plain
 from locks.wire.forms import OURS
 from locks.wire.versions import check_version
@@ -127,8 +127,8 @@ def _news(entry: Any) -> News:
         raise BadMessage(f"{brief(host)} is not a host: text of at most {LONGEST_HOST} characters")
     if type(port) is not int or port not in PORTS:
         raise BadMessage(f"{brief(port)} is not a port: 1 to 65535")
-    if type(age) not in (int, float) or not 0 <= age <= distribution.FORGET:
-        raise BadMessage(f"age {brief(age)} is not 0 to {distribution.FORGET:g} seconds")
+    if type(age) not in (int, float) or not 0 <= age <= book.FORGET:
+        raise BadMessage(f"age {brief(age)} is not 0 to {book.FORGET:g} seconds")
     return News(name, (host, port), age)
 
 

@@ -20,14 +20,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from locks.errors import assert_never
+from locks.net.budgets import MOST_LINKS, MOST_MONITORS, OverBudget, check_budget
 from locks.net.relay import AnyLink
 from locks.otp.bytes import control, etf
 from locks.otp.bytes.behaviours import CALL, CAST, parse_call, parse_cast
 from locks.otp.bytes.control import BadMessage, brief, check_ends, check_speaker
-from locks.otp.bytes.frames import pack_reg_send, pack_send
+from locks.otp.bytes.etf_decode import DecodeError
+from locks.otp.bytes.frames import Reader, pack_reg_send, pack_send
 from locks.otp.bytes.terms import Atom, Pid, Reference
-from locks.otp.links.budgets import MOST_LINKS, MOST_MONITORS, OverBudget, check_budget
-from locks.otp.links.reading import Reading
 from locks.otp.process.local import Local
 from locks.otp.process.reasons import reason_term, reason_value
 from locks.ranges import plain
@@ -72,7 +72,6 @@ class Processes:
 
     Attributes:
         me: The pid of the node itself: the sender of calls and monitors.
-        reading: Reads the frames of links.
         speaker: The node whose message is being taken in.
     """
 
@@ -103,7 +102,7 @@ class Processes:
         self._monitored: dict[str, dict[Reference, Monitor | None]] = {}
         # Calls that wait for an answer: their monitor, and the callback.
         self._calls: dict[Reference, tuple[Reference, Callable[[bool, Any], object]]] = {}
-        self.reading = Reading(distribution.name, self.take_in, self.refuse)
+        self._readers: dict[str, Reader] = {}  # of the frames of links, by the other node
         self._heads: dict[str, bytes] = {}  # of frames to registered names, sent by the node itself
         # Links, by the other node; our process is first.
         self._links: dict[str, dict[tuple[Pid, Pid], Monitor | None]] = {}
@@ -300,6 +299,18 @@ class Processes:
 
     # --- From others to this node, in the turn --------------------------------------------------
 
+    def receive(self, link: AnyLink, frame: bytes) -> None:
+        """Take in a frame of a node; if it can't be decoded, the link is lost."""
+        reader = self._readers.get(link.peer.name)
+        if reader is None:
+            reader = self._readers[link.peer.name] = Reader(self._distribution.name)
+        try:
+            message = reader.parse(frame)
+        except DecodeError as error:
+            self.refuse(link, "unreadable", f"it sent unreadable data: {error}")
+        else:
+            self.take_in(link, message)
+
     def take_in(self, link: AnyLink, message: control.Message) -> None:
         """Take in a message from a node; if it is wrong, the link is lost."""
         self.speaker = link.peer.name
@@ -358,7 +369,7 @@ class Processes:
 
     def lost(self, node: str) -> None:
         """Forget the link to a node, and notify monitors, links and calls over it."""
-        self.reading.lost(node)
+        self._readers.pop(node, None)
         for reference, (where, _, told) in list(self._monitors.items()):
             if where == node:
                 del self._monitors[reference]

@@ -11,7 +11,7 @@ from locks.runtime.port import world
 from locks.runtime.waiter import Waiter
 
 if TYPE_CHECKING:
-    from locks.otp.links.silence import Silence
+    from locks.node.peers.silence import Silence
     from locks.otp.process.processes import Processes, Target
     from locks.runtime.inline import Turn
 
