@@ -17,7 +17,9 @@ from fractions import Fraction
 from math import inf
 from sys import maxsize
 from types import NoneType
-from typing import Annotated, Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple
+
+from msgspec import Meta
 
 from locks.ranges import (
     MOST_EDGES,
@@ -26,16 +28,44 @@ from locks.ranges import (
     Name,
     Names,
     Number,
-    Range,
-    Size,
     Text,
+    Value,
     Version,
     Versions,
     one_line,
 )
 
-LockId = tuple[Hashable, ...]
-"""The name of a lock: key elements, from the root of the tree downwards."""
+if TYPE_CHECKING:
+    LockId = tuple[Hashable, ...]
+    """The name of a lock: key elements, from the root of the tree downwards."""
+    KnownId = LockId
+    """Likewise, in what servers and agents tell of: it may also stand for a client's wait (`HELD_UP`)."""
+    Place = int | Fraction
+    """Position of a request in its queue; each of its two numbers has at most `PLACE_BITS`."""
+else:
+
+    class _Checked(type):
+        """Makes types for which the decoder asks `locks.net.messages` for a check, because no bound says what they are."""
+
+        def __instancecheck__(cls, value):
+            return isinstance(value, cls.kinds)
+
+    class LockId(metaclass=_Checked):
+        """The name of a lock, as above."""
+
+        kinds = tuple
+
+    class KnownId(metaclass=_Checked):
+        """Likewise, or the id of a client's wait."""
+
+        kinds = tuple
+
+    class Place(metaclass=_Checked):
+        """A position in a queue."""
+
+        kinds = (int, Fraction)
+
+
 Mode = Literal["read", "write"]
 """How to lock: a write lock excludes all other clients; a read lock excludes only writers."""
 EXCLUDED_BY: Final[Mapping[Mode, frozenset[Mode]]] = {
@@ -53,8 +83,6 @@ Require = Literal["all", "any", "majority", "all_alive", "majority_alive"]
 """How many of the requested nodes must grant the lock."""
 State = Literal["granted", "waiting", "spare", "gone"]
 Status = Literal["no_locks", "waiting", "have_all_locks", "cannot_serve"]
-Place = int | Fraction
-"""Position of a request in its queue; each of its two numbers has at most `PLACE_BITS`."""
 RequestKey = tuple[str, int]
 
 LONG = 10**100  # Python does not write integers of more digits than it is allowed to
@@ -180,13 +208,13 @@ class AgentId(NamedTuple):
 
     created: Created
     node: Name
-    serial: Annotated[int, Range(0, (1 << 12) - 1)]
+    serial: Annotated[int, Meta(ge=0, le=(1 << 12) - 1)]
 
     def __str__(self) -> str:
         return f"agent-{self.serial}@{self.node}"
 
 
-class RequestRecord(NamedTuple):
+class RequestRecord(Value, frozen=True):
     """The state of one request at some time.
 
     Attributes:
@@ -212,7 +240,7 @@ class RequestRecord(NamedTuple):
     number: Number
     agent: AgentId
     client: Text
-    lock_id: LockId
+    lock_id: KnownId
     mode: Mode
     state: State
     place: Place
@@ -253,7 +281,7 @@ class Edge(NamedTuple):
         )
 
 
-class Deadlock(NamedTuple):
+class Deadlock(Value, frozen=True):
     """Report of one resolved deadlock.
 
     Attributes:
@@ -267,10 +295,10 @@ class Deadlock(NamedTuple):
     """
 
     agent: AgentId
-    lock_id: LockId
+    lock_id: KnownId
     node: Name
     action: Literal["surrendered", "aborted"]
-    cycle: Annotated[tuple[Edge, ...], Size(MOST_EDGES)]
+    cycle: Annotated[tuple[Edge, ...], Meta(max_length=MOST_EDGES)]
     rule: Text
 
     @property
@@ -331,7 +359,7 @@ class LockResult(NamedTuple):
     """
 
     status: Status
-    deadlocks: Annotated[tuple[Deadlock, ...], Size(100)]
+    deadlocks: Annotated[tuple[Deadlock, ...], Meta(max_length=100)]
 
 
 class Notification(NamedTuple):
@@ -379,7 +407,7 @@ class LockInfo(NamedTuple):
         versions: The versions of the grants, in the order of `granted`.
     """
 
-    lock_id: LockId
+    lock_id: KnownId
     mode: Mode
     nodes: Names
     require: Require
@@ -389,7 +417,7 @@ class LockInfo(NamedTuple):
     versions: Versions
 
 
-class Contender(NamedTuple):
+class Contender(Value, frozen=True):
     """One request in a view, as users and watchers see it.
 
     Attributes:
@@ -405,7 +433,7 @@ class Contender(NamedTuple):
 
     agent: AgentId
     client: Text
-    lock_id: LockId
+    lock_id: KnownId
     mode: Mode
     granted: bool
     version: Version
@@ -413,7 +441,7 @@ class Contender(NamedTuple):
     place: Place = 0
 
 
-class View(NamedTuple):
+class View(Value, frozen=True):
     """The requests related to a lock id at one moment, in queue order.
 
     Attributes:
@@ -423,9 +451,9 @@ class View(NamedTuple):
         version: The lock table's version at that moment.
     """
 
-    lock_id: LockId
+    lock_id: KnownId
     node: Name
-    requests: Annotated[tuple[Contender, ...], Size(MOST_RECORDS)]
+    requests: Annotated[tuple[Contender, ...], Meta(max_length=MOST_RECORDS)]
     version: Version
 
     @property

@@ -171,7 +171,7 @@ def _as_row(
         str(counted.entries),
         str(max(0, counted.waiting - candidates)),  # of two answers
         str(counted.agents),
-        str(sum(fact.statistics.broken)),
+        str(fact.statistics.broken.total),
         fact.program,
     )
 

@@ -137,8 +137,8 @@ def elections(
             _parts(found, works_for).workers.append(member)
     terms: dict[tuple[str, str], int | None] = {}  # by election and node; None: it does not lead
     for node in nodes:
-        for name, leads, term in node.statistics.leaders:
-            terms[name, node.node] = term if leads else None
+        for each in node.statistics.leaders:
+            terms[each.name, node.node] = each.term if each.leads else None
     return [found[name].fact(name, terms, needed) for name in sorted(found)]
 
 

@@ -27,8 +27,9 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 from typing import Annotated, NamedTuple
 
+from msgspec import Meta
+
 from locks.errors import assert_never
-from locks.ranges import Size
 
 __all__ = [
     "AnyGroup",
@@ -51,7 +52,7 @@ __all__ = [
 AnyGroup = Annotated[Hashable, "group"]  # distinguished for the wire, which knows the type
 AnyMember = Annotated[Hashable, "member"]
 MOST = 100_000  # groups, or members of a group, in one message: the limit of a term
-Members = Annotated[tuple[AnyMember, ...], Size(MOST)]
+Members = Annotated[tuple[AnyMember, ...], Meta(max_length=MOST)]
 
 
 class Discover(NamedTuple):
@@ -65,7 +66,7 @@ class Sync(NamedTuple):
         groups: Each group with its members; one that has joined several times is listed as often.
     """
 
-    groups: Annotated[tuple[tuple[AnyGroup, Members], ...], Size(MOST)]
+    groups: Annotated[tuple[tuple[AnyGroup, Members], ...], Meta(max_length=MOST)]
 
 
 class Join(NamedTuple):
@@ -79,7 +80,7 @@ class Leave(NamedTuple):
     """Message to a peer: each of these members of mine has left each of these groups once."""
 
     members: Members
-    groups: Annotated[tuple[AnyGroup, ...], Size(MOST)]
+    groups: Annotated[tuple[AnyGroup, ...], Meta(max_length=MOST)]
 
 
 Message = Discover | Sync | Join | Leave

@@ -20,7 +20,7 @@ from locks.node.ports import Servers
 from locks.node.state import State
 from locks.otp.bytes.fields import BadMessage
 from locks.otp.bytes.terms import Reference
-from locks.ranges import one_line
+from locks.ranges import one_line, replace
 from locks.runtime.away import begin_in_thread
 from locks.wire.facts import pack_question, unpack_answer
 from locks.wire.forms import LOCK_SERVER
@@ -125,7 +125,7 @@ class Memory:
         complete = self._recovery.complete
         servers = self._servers.around(question.lock_id)
         fact = self._marks.answer(question, since, complete, servers, now)
-        return fact._replace(trouble=self._trouble)
+        return replace(fact, trouble=self._trouble)
 
     def answer_when_kept(self, question: AskMark, tell: Callable[[MarkFact], object]) -> None:
         """Answer likewise, when the mark of the question is kept, or that has failed."""

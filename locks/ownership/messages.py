@@ -12,7 +12,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, NamedTuple
 
-from locks.ranges import Number, Size, Version
+from msgspec import Meta
+
+from locks.ranges import Number, Version
 
 __all__ = [
     "Agree",
@@ -41,7 +43,7 @@ __all__ = [
 MOST_GROUPS = 1 << 15  # for workers on several nodes: all groups of one must fit into a message
 AnyWorker = Annotated[Any, "worker"]  # marked for the wire, which has a form for them
 Group = Annotated[int, "group"]
-Groups = Annotated[tuple[Group, ...], Size(MOST_GROUPS)]
+Groups = Annotated[tuple[Group, ...], Meta(max_length=MOST_GROUPS)]
 Owned = Annotated[Mapping[int, int], "the token of each group"]
 
 

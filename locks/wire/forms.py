@@ -10,10 +10,13 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any, Final, NamedTuple
 
+from msgspec.structs import astuple
+
 from locks.errors import InvalidLockId
 from locks.model import (
     HELD_UP,
     AgentId,
+    KnownId,
     LockId,
     Mode,
     Place,
@@ -28,7 +31,7 @@ from locks.otp.bytes.terms import Pid
 from locks.ranges import (
     LONGEST_NAME,
     LONGEST_TEXT,
-    NUMBER,
+    MOST_NUMBER,
     PLACE_BITS,
     Created,
     Name,
@@ -129,7 +132,8 @@ def _same(value: Any) -> Any:
 FORMS = Forms(
     {
         AgentId: Form(pid_of, _to_agent),
-        LockId: Form(list, to_known_lock_id),
+        LockId: Form(list, to_lock_id),
+        KnownId: Form(list, to_known_lock_id),
         Place: Form(_place_term, _to_place),
         Version: Form(_same, check_version),
     }
@@ -156,7 +160,9 @@ def record_term(record: RequestRecord, context: tuple[Any, AgentId | None]) -> t
     This and `to_record` are written by hand because agent and client are left out together, and
     because most of what is sent are records.
     """
-    node, number, agent, client, lock_id, mode, state, place, since, blocked, version = record
+    node, number, agent, client, lock_id, mode, state, place, since, blocked, version = astuple(
+        record
+    )
     at, receiver = context
     own = agent == receiver
     return (
@@ -186,7 +192,7 @@ def to_record(term: Any, context: Context) -> RequestRecord:
     if not (
         ((type(node) is str and len(node) <= LONGEST_NAME) or (_is_known(node) and context.node))
         and type(number) is int
-        and 0 <= number <= NUMBER.most
+        and 0 <= number <= MOST_NUMBER
         and type(blocked) is bool
         and (
             (type(pid) is Pid and type(client) is str and len(client) <= LONGEST_TEXT)

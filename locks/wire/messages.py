@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any, Final, get_args
 
+from msgspec.structs import astuple
+
 from locks.core.messages import (
     AgentMessage,
     RaiseVersion,
@@ -123,7 +125,7 @@ _granted_form: Final = FORMS.message(
 
 def _granted(at: str, record: RequestRecord, receiver: AgentId | None) -> tuple[Any, ...] | None:
     """The term of a request of the receiver that has just been granted; `None` of another one."""
-    node, number, agent, _, lock_id, mode, state, place, since, blocked, version = record
+    node, number, agent, _, lock_id, mode, state, place, since, blocked, version = astuple(record)
     if (
         agent != receiver
         or state != "granted"

@@ -13,12 +13,14 @@ from __future__ import annotations
 
 from typing import Annotated, Any, NamedTuple
 
+from msgspec import Meta
+
 from locks.model import Contender
 from locks.otp.bytes import etf
 from locks.otp.bytes.etf_decode import constant
 from locks.otp.bytes.fields import BadMessage, brief
 from locks.otp.bytes.terms import Term
-from locks.ranges import Number, Size, Version
+from locks.ranges import Number, Version
 from locks.wire.forms import FORMS, OURS
 
 __all__ = [
@@ -57,8 +59,8 @@ class PageContent(NamedTuple):
     version: Version
     anew: bool
     complete: bool
-    gone: Annotated[tuple[Number, ...], Size(MOST_ITEMS)]
-    requests: Annotated[tuple[Contender, ...], Size(MOST_ITEMS)]
+    gone: Annotated[tuple[Number, ...], Meta(max_length=MOST_ITEMS)]
+    requests: Annotated[tuple[Contender, ...], Meta(max_length=MOST_ITEMS)]
 
 
 class ViewPage(NamedTuple):

@@ -10,12 +10,14 @@ import inspect
 from collections.abc import Mapping
 from typing import Annotated, Any
 
+from msgspec import Meta
+
 import locks.errors
 from locks.errors import InvalidLockId, LocksError
 from locks.model import AgentId, Contender, Deadlock, LockId
 from locks.otp.bytes import etf
 from locks.otp.bytes.fields import BadMessage
-from locks.ranges import MOST_RECORDS, Names, Size
+from locks.ranges import MOST_RECORDS, Names
 from locks.wire.forms import FORMS
 
 __all__ = ["LARGEST_ABOUT", "pack_attributes", "unpack_error"]
@@ -25,14 +27,14 @@ LARGEST_ABOUT = (
 )  # bytes of what an error says besides its text, but for the report of a deadlock
 PLAIN = (str, int, float, bool)
 
-_Ids = Annotated[tuple[LockId, ...], Size(MOST_RECORDS)]
+_Ids = Annotated[tuple[LockId, ...], Meta(max_length=MOST_RECORDS)]
 _FORMS = {
     name: FORMS.of(kind)
     for name, kind in {
         "agent": AgentId,
         "deadlock": Deadlock,
         "holder": AgentId,
-        "holders": Annotated[tuple[Contender, ...], Size(MOST_RECORDS)],
+        "holders": Annotated[tuple[Contender, ...], Meta(max_length=MOST_RECORDS)],
         "lock_id": LockId,
         "lock_ids": _Ids,
         "lost": _Ids,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Any, NamedTuple
 
+from msgspec import Meta
+
 from locks.core.messages import Records
 from locks.model import (
     AgentId,
@@ -12,7 +14,7 @@ from locks.model import (
 from locks.otp.bytes.etf_decode import constant
 from locks.otp.bytes.fields import BadMessage, brief
 from locks.otp.bytes.terms import Atom
-from locks.ranges import MOST_RECORDS, Size, Version
+from locks.ranges import MOST_RECORDS, Version
 from locks.wire.forms import FORMS, OURS, Context
 from locks.wire.messages import TO_AGENTS
 
@@ -27,7 +29,7 @@ __all__ = [
     "unpack_view",
 ]
 
-Agents = Annotated[tuple[AgentId, ...], Size(MOST_RECORDS)]
+Agents = Annotated[tuple[AgentId, ...], Meta(max_length=MOST_RECORDS)]
 VIEW = constant("view")
 ABOUT = Atom("about")
 AGENTS = FORMS.of(Agents)

@@ -16,7 +16,7 @@ from pykka import ActorRef
 from locks import MisuseError
 from locks.otp.bytes.fields import BadMessage, Form, Forms, brief, tag_of
 from locks.ownership.messages import AnyWorker, Group, Owned, ToParticipant, ToSession
-from locks.ranges import NUMBER, Version
+from locks.ranges import MOST_NUMBER, Version
 from locks.wire.versions import check_version
 
 __all__ = ["FromParticipant", "FromSession", "SessionId", "pack", "unpack"]
@@ -96,7 +96,7 @@ def unpack(term: Any, me: ActorRef[Any], groups: int) -> FromParticipant | FromS
             if (
                 isinstance(message, ToParticipant)
                 and type(about) is int
-                and 0 <= about <= NUMBER.most
+                and 0 <= about <= MOST_NUMBER
             ):
                 return FromSession(id, about, message)
             if isinstance(message, ToSession) and isinstance(about, ActorRef):

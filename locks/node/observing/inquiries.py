@@ -113,7 +113,7 @@ class Witness:
         )
 
     def _break(self, question: Break) -> Broken:
-        name, reason, by = question
+        name, reason, by = question.agent, question.reason, question.by
         agent = self._node.agents_by_id.get(name)
         if agent is None or not agent.is_alive():
             return Broken(False, f"transaction {name} had already ended")
@@ -144,7 +144,7 @@ def _clients(node: LocalNode, after: str) -> ClientPage:
 
 def _log_break(node: str, question: Break, address: str, text: str, *args: object) -> None:
     """Log that a transaction is ended."""
-    name, reason, by = question
+    name, reason, by = question.agent, question.reason, question.by
     about = {"agent": str(name), "by": one_line(by), "reason": one_line(reason), "address": address}
     log_event("broken", text, *args, node=node, **about)
 

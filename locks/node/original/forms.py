@@ -20,6 +20,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from msgspec.structs import astuple
+
 from locks.core.messages import ServerMessage, ToAgent
 from locks.errors import InvalidLockId, LocksError
 from locks.model import (
@@ -185,7 +187,7 @@ _CARRIED = FORMS.but({LockId: Form(list, lock_id_of)}).of(Carried)
 
 def pack_request(contender: Contender) -> int:
     """A request record without its agent and node, as one number."""
-    _, client, lock_id, mode, granted, since, number, place = contender
+    _, client, lock_id, mode, granted, since, number, place = astuple(contender)
     carried = Carried(number, client, lock_id, mode, granted, place, since)
     packed = etf.encode(_CARRIED.pack(carried))
     return int.from_bytes(packed, "big") if len(packed) <= LONGEST else UNKNOWN

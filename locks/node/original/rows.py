@@ -23,6 +23,7 @@ from locks.model import COVERING, AgentId, LockId, Mode, RequestKey, RequestReco
 from locks.node.original.forms import OriginalGroup, OriginalInfo, unpack_request
 from locks.otp.bytes import etf
 from locks.otp.bytes.terms import Atom, Pid
+from locks.ranges import replace
 from locks.wire.forms import agent_of
 
 __all__ = ["ELSEWHERE", "NOBODY", "Ours", "Pending", "Row", "Rows", "number_of", "row_id"]
@@ -129,7 +130,7 @@ class Rows:
         gone = []
         if before is not None:
             gone = [
-                known._replace(state="gone", version=info.version)
+                replace(known, state="gone", version=info.version)
                 for number, known in before.records.items()
                 if number not in records
             ]
@@ -144,7 +145,7 @@ class Rows:
                 continue
             left = {n: r for n, r in row.records.items() if r.agent not in lost}
             gone += [
-                r._replace(state="gone", version=r.version + 1)
+                replace(r, state="gone", version=r.version + 1)
                 for r in row.records.values()
                 if r.agent in lost
             ]
@@ -178,7 +179,7 @@ class Rows:
             if mode not in own and stronger is not None:
                 # The original may turn a read request into a write lock.
                 number = number_of(info.lock_id, self._me, mode)
-                yield stronger._replace(number=number, mode=mode)
+                yield replace(stronger, number=number, mode=mode)
         if info.surrender is not None and agent_of(info.surrender[0]) == self._me:
             for mode in self.missing(info):
                 yield self._asked_again(info, mode, place + 1)
@@ -211,7 +212,7 @@ class Rows:
             if only_readers:
                 shadow = (*info.lock_id, ELSEWHERE)
                 number = number_of(shadow, entry.agent, "write")
-                yield record._replace(number=number, lock_id=shadow, mode="write")
+                yield replace(record, number=number, lock_id=shadow, mode="write")
 
     def _explains(self, lock_id: LockId) -> bool:
         """Whether a request of the agent explains its entry in this row.
@@ -321,7 +322,7 @@ class Ours:
             same = key[0] == info.node and known.lock_id == info.lock_id
             if same and known.agent not in there and known.version < info.version:
                 del self.carried[key]
-                news.append(known._replace(state="gone", version=info.version))
+                news.append(replace(known, state="gone", version=info.version))
         return news
 
     def take_in(self, records: Iterable[RequestRecord]) -> list[RequestRecord]:

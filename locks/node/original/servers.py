@@ -74,6 +74,7 @@ from locks.node.original.rows import NOBODY, Ours, Pending, row_id
 from locks.otp.bytes.control import StrangeMessage
 from locks.otp.bytes.fields import BadMessage, brief
 from locks.otp.bytes.terms import Atom, Pid
+from locks.ranges import replace
 from locks.wire.forms import agent_of
 
 __all__ = ["OriginalServers", "cannot_unlock", "is_election"]
@@ -211,7 +212,7 @@ class OriginalServers:
                 records.append(known)
         version = max((record.version for record in records), default=0)
         if message.report is not None:
-            message = message._replace(report=_in_words(message.report))
+            message = replace(message, report=_in_words(message.report))
         return ToAgent(ours.id, Surrendered(node, message, done, tuple(records), version))
 
     def _waits_elsewhere(self, ours: Ours, node: str, waits: bool) -> list[Command]:
@@ -386,7 +387,7 @@ class OriginalServers:
             missing = key[0] == node and known.agent in about and key not in there
             if missing and known.version < version:
                 del ours.carried[key]
-                news.append(known._replace(state="gone", version=version))
+                news.append(replace(known, state="gone", version=version))
         tellers = (*about, *(r.agent for r in records if self._is_original(r.agent.node)))
         return self._knowledge(ours, news, next(iter(tellers), NOBODY))
 
@@ -455,7 +456,7 @@ class OriginalServers:
             for key, record in list(ours.carried.items()):
                 if is_lost(record.agent):
                     del ours.carried[key]
-                    gone.append(record._replace(state="gone", version=record.version + 1))
+                    gone.append(replace(record, state="gone", version=record.version + 1))
             for rows in ours.rows.values():
                 lost = {r.agent for r in rows.records(own=False) if is_lost(r.agent)}
                 gone += rows.forget(lost)
@@ -487,7 +488,7 @@ def _in_words(report: Deadlock) -> Deadlock:
     """A report as users see it: with the ids of rows."""
 
     def plain(record: RequestRecord) -> RequestRecord:
-        return record._replace(lock_id=row_id(record.lock_id))
+        return replace(record, lock_id=row_id(record.lock_id))
 
     cycle = tuple(Edge(plain(waiter), plain(holder)) for waiter, holder in report.cycle)
-    return report._replace(lock_id=row_id(report.lock_id), cycle=cycle)
+    return replace(report, lock_id=row_id(report.lock_id), cycle=cycle)

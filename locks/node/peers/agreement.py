@@ -20,6 +20,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
+from msgspec import Meta
+
 from locks.model import Require
 from locks.node.peers.greeting import to_node_name
 from locks.node.ports import Servers
@@ -27,7 +29,7 @@ from locks.otp.bytes.fields import BadMessage, Form, Forms, brief
 from locks.otp.bytes.terms import Atom
 from locks.otp.links.link import Link
 from locks.otp.options import MOST_SERVERS
-from locks.ranges import Name, Number, Size
+from locks.ranges import Name, Number
 from locks.wire.forms import LOCK_SERVER, OURS, is_ours
 
 if TYPE_CHECKING:
@@ -80,7 +82,7 @@ class Agreement:
 class _Said(NamedTuple):
     """A set of servers, as it is sent."""
 
-    nodes: Annotated[tuple[Name, ...], Size(MOST_SERVERS)]
+    nodes: Annotated[tuple[Name, ...], Meta(max_length=MOST_SERVERS)]
     require: Require
     copies: Number
 

@@ -141,11 +141,12 @@ class Guests:
         if over is None:
             return message
         what, limit, present = over
-        agent, _, lock_id, mode, requests_elsewhere, waits_elsewhere, _ = message
+        agent = message.agent
         self._server.node.counters.refused += 1
-        answer = Refused(self._server.node.name, lock_id, 0, mode, what, limit, present)
+        here = self._server.node.name
+        answer = Refused(here, message.lock_id, 0, message.mode, what, limit, present)
         self._refuse(name, agent, answer)
-        return StandingElsewhere(agent, requests_elsewhere, waits_elsewhere)
+        return StandingElsewhere(agent, message.requests_elsewhere, message.waits_elsewhere)
 
     def _over(
         self, guest: _Guest, message: Request

@@ -41,10 +41,13 @@ from itertools import count
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
+from msgspec import Meta
+from msgspec.structs import astuple
+
 from locks.otp.bytes.control import BadMessage, brief
 from locks.otp.bytes.etf_decode import constant
 from locks.otp.bytes.terms import Atom
-from locks.ranges import Range, Size, one_line
+from locks.ranges import one_line
 
 __all__ = ["BadMessage", "Form", "Forms", "brief", "parts", "tag_of", "words"]
 
@@ -137,12 +140,13 @@ def _plain(kind: Any) -> _Plain | None:
     if get_origin(kind) is not Annotated:
         return None
     base, bound = get_args(kind)[:2]
-    if base is int and isinstance(bound, Range):
-        test = f"type({{}}) is int and {bound.least} <= {{}} <= {bound.most}"
-        return _Plain(f"an int {bound}", test)
-    if base is str and isinstance(bound, Size):
-        test = f"type({{}}) is str and len({{}}) <= {bound.most}"
-        return _Plain(f"a str of at most {bound.most} characters", test)
+    if base is int and isinstance(bound, Meta):
+        most = (1 << 64) - 1 if bound.le is None else bound.le
+        test = f"type({{}}) is int and {bound.ge} <= {{}} <= {most}"
+        return _Plain(f"an int from {bound.ge} to {most}", test)
+    if base is str and isinstance(bound, Meta):
+        test = f"type({{}}) is str and len({{}}) <= {bound.max_length}"
+        return _Plain(f"a str of at most {bound.max_length} characters", test)
     return None
 
 
@@ -160,8 +164,8 @@ def _sized(kind: Any) -> tuple[Any, int] | None:
     """The element type and the most elements of a tuple of any length; `None` for other types."""
     if get_origin(kind) is Annotated:
         base, bound = get_args(kind)[:2]
-        if get_args(base)[-1:] == (Ellipsis,) and isinstance(bound, Size):
-            return get_args(base)[0], bound.most
+        if get_args(base)[-1:] == (Ellipsis,) and isinstance(bound, Meta):
+            return get_args(base)[0], bound.max_length or 0
     return None
 
 
@@ -174,6 +178,7 @@ class _Text:
         self._head = {f"head{number}": part for number, part in enumerate(head)}
         self._names = {**self._head, "kind": kind, "new": tuple.__new__}
         self._names["one_line"] = one_line
+        self._names["astuple"] = astuple
         self._names |= {"wrong": _wrong, "too_long": _too_long}
         self._called: dict[Any, int] = {}
 
@@ -219,7 +224,7 @@ def unpack(term, context=None):
         or_wrong = f"if not ({is_plain}):\n        {raise_wrong}" if is_plain else ""
         return f"""\
 def pack(value, context=None):
-    {_tuple(fields)} = value
+    {_tuple(fields)} = {"astuple(value)" if _is_struct(self._kind) else "value"}
     return {_tuple([*self._head, *terms])}
 
 def unpack(term, context=None):
@@ -227,8 +232,13 @@ def unpack(term, context=None):
         raise wrong(term, kind)
     {_tuple(["_" for _ in self._head] + [*fields])} = term
     {or_wrong}
-    return {f"new(kind, {_tuple(values)})" if hasattr(self._kind, "_fields") else _tuple(values)}
+    return {self._made(values)}
 """
+
+    def _made(self, values: list[str]) -> str:
+        if _is_struct(self._kind):
+            return f"kind(*{_tuple(values)})"
+        return f"new(kind, {_tuple(values)})" if hasattr(self._kind, "_fields") else _tuple(values)
 
     def _plain(self, kind: Any) -> _Plain | None:
         return None if kind in self._forms.given else _plain(kind)
@@ -254,7 +264,7 @@ def unpack(term, context=None):
             there = f"({value} if {is_list} else too_long({value}, {sized[1]}))"
             return f"tuple([{each} for each in {there}])"
         of_fixed_length = origin is tuple and args[-1:] != (Ellipsis,)
-        if of_fixed_length or origin is Literal or hasattr(kind, "_fields"):
+        if of_fixed_length or origin is Literal or _names_of(kind):
             return self._call(verb, value, kind)
         raise TypeError(
             f"{self._kind} has a field of the type {kind}, for which there is no form or no bound: "
@@ -269,14 +279,25 @@ def unpack(term, context=None):
         return f"{name}({value}, context)" if form.in_context else f"{name}({value})"
 
 
+def _is_struct(kind: Any) -> bool:
+    return hasattr(kind, "__struct_fields__")
+
+
+def _names_of(kind: Any) -> tuple[str, ...]:
+    """The names of the fields of a Struct or a named tuple."""
+    names: tuple[str, ...] = getattr(kind, "__struct_fields__", getattr(kind, "_fields", ()))
+    return names
+
+
 def _fields(kind: Any) -> dict[str, Any] | None:
     """The fields of a named tuple, or of a tuple of a fixed length; `None` for other types.
 
     Their names as variables end with a `_`, so that they hide no other name.
     """
-    if hasattr(kind, "_fields"):
+    names = _names_of(kind)
+    if names:
         hints = get_type_hints(kind, include_extras=True)
-        return {f"{name}_": hints[name] for name in kind._fields}
+        return {f"{name}_": hints[name] for name in names}
     args = get_args(kind)
     if get_origin(kind) is tuple and args[-1] is not Ellipsis:
         return {f"part{number}_": each for number, each in enumerate(args)}

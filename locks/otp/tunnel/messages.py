@@ -21,11 +21,13 @@ from __future__ import annotations
 
 from typing import Annotated, Any, NamedTuple, get_args
 
+from msgspec import Meta
+
 from locks.otp.bytes import etf
 from locks.otp.bytes.control import StrangeMessage
 from locks.otp.bytes.fields import BadMessage, Form, Forms, brief, tag_of
 from locks.otp.bytes.terms import Atom
-from locks.ranges import LONGEST_TEXT, Name, Number, Range, Size, Text
+from locks.ranges import LONGEST_TEXT, Name, Number, Text
 
 __all__ = [
     "ABSENT",
@@ -52,7 +54,7 @@ CHUNK = 16 * 1024  # bytes in one message
 ABSENT = "it is not connected to the relay"  # the usual reason why a relay does not lead to a node
 
 
-Bytes = Annotated[bytes, Size(CHUNK)]
+Bytes = Annotated[bytes, Meta(max_length=CHUNK)]
 
 
 class Open(NamedTuple):
@@ -91,7 +93,7 @@ class Credit(NamedTuple):
 
     opener: Name
     number: Number
-    size: Annotated[int, Range(1, WINDOW)]
+    size: Annotated[int, Meta(ge=1, le=WINDOW)]
 
 
 class Close(NamedTuple):
