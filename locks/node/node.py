@@ -44,7 +44,7 @@ from locks.node.dispatch import Dispatch, Trace
 from locks.node.observing.audit import Audit
 from locks.node.observing.long_waits import LONG, LongWaits
 from locks.node.observing.statistics import Counters
-from locks.node.ports import Background, OriginalGuard, Scope, Servers
+from locks.node.ports import Background, Scope, Servers
 from locks.node.server import Server, listener
 from locks.node.services import Service, Services
 from locks.runtime import interrupts
@@ -121,7 +121,7 @@ class Node(metaclass=Shown):
     _for_users = frozenset(
         (
             *("address", "agents", "await_nodes", "connect", "disconnect", "link", "monitor_nodes"),
-            *("nodes", "register", "remote", "runs_original", "spawn_agent", "statistics"),
+            *("nodes", "register", "remote", "spawn_agent", "statistics"),
             *("stop", "trace", "view"),
         )
     )
@@ -423,11 +423,6 @@ class Node(metaclass=Shown):
         """Logs warnings about messages of others, which a node without peers gets, too: from actors of its program."""
         return noted.Notices(self.executor.run_soon, self.clock)
 
-    @property
-    def guard(self) -> OriginalGuard | None:
-        """The guard that refuses calls, if there are nodes that run the original."""
-        return None if self.cluster is None else self.cluster.guard
-
     def agent_ref(self, agent: AgentId) -> Agent | remotes.RemoteRef | None:
         """A reference to an agent of this node or of a connected one."""
         if self.cluster is not None and agent.node != self.name:
@@ -474,13 +469,9 @@ class Node(metaclass=Shown):
         return None if self.cluster is None else self.cluster.distribution.address
 
     def nodes(self, *, hidden: bool = False) -> list[str]:
-        """The nodes that it is connected with; either client nodes and hidden ones of Erlang, or the others."""
+        """The nodes that it is connected with; either client nodes, or the others."""
         links = [] if self.cluster is None else list(self.cluster.distribution.links.values())
         return sorted(link.peer.name for link in links if link.peer.hidden is bool(hidden))
-
-    def runs_original(self, name: str) -> bool:
-        """Whether the lock server of another node, which is connected, is the original's."""
-        return self.cluster is not None and self.cluster.members.get(name) is True
 
     def connect(self, peer: str, *, timeout: float | None = 5) -> bool:
         """Connect to another node, and stay connected: a connection that is lost is made anew.

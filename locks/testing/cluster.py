@@ -196,7 +196,7 @@ class SimulatedCluster(Cluster):
         self._refusal = refusal
         self.node = node
         self.executor = background
-        self.members = {}
+        self.members = set()
         self.limits = {}
         self.distribution = cast(Any, _Distribution(node, servers, refusal))
         self.processes = Processes(
@@ -206,7 +206,6 @@ class SimulatedCluster(Cluster):
             new_number=node.new_number,
             find=lambda number: None,
             number_of=lambda subject: None,
-            on_spawn=lambda request: None,
         )
         errors = Errors(pack_attributes, unpack_error)
         self.remotes = Remotes(node.name, self.processes, node.turn, background, errors)
@@ -218,7 +217,6 @@ class SimulatedCluster(Cluster):
         self.readers = ViewSender(self, cast(Any, _Slices(later, self.flush)))
         self.views = ViewReader(self)
         self.inquiries = Inquiries(self)
-        self._originals = None
         self._monitors = {}
         self.on_connected = []
         self.on_silence = {}
@@ -235,7 +233,7 @@ class SimulatedCluster(Cluster):
         peer = _Peer(other, nodes.by_name[other].creation)
         links: dict[str, Any] = self.distribution.links
         links[other] = _Connection(peer, partial(self._send, other), nodes.application.fail)
-        self.members[other] = False
+        self.members.add(other)
         self.limits[other] = Limits()
         for act in self.on_connected:
             act(other)
@@ -247,7 +245,8 @@ class SimulatedCluster(Cluster):
         link: Any = self.distribution.links.pop(other, None)
         if link is not None:
             link.closed = NOCONNECTION
-            del self.members[other], self.limits[other]
+            self.members.discard(other)
+            del self.limits[other]
             self.processes.lost(other)
             self.guests.lost(other)
             self.readers.lost(other)

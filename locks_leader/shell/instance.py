@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, get_args
+from typing import Any, NamedTuple, get_args
 
 import pykka
 
@@ -29,7 +29,7 @@ from locks.runtime.actor import GeventFuture, tell
 from locks.runtime.identity import Own
 from locks.runtime.monitor import watch_end
 from locks.runtime.port import world
-from locks.values import Atom, Notification, View
+from locks.values import Atom, Notification
 from locks_leader.behaviour import NO_REPLY, Behaviour, outcome_of, tell_end
 from locks_leader.core.events import (
     ENDS,
@@ -80,9 +80,6 @@ from locks_leader.shell.transactions import LOCKS_LEADER, Transactions
 from locks_leader.state import Answers, Caller, ElectionState
 from locks_leader.wire import messages as wire
 
-if TYPE_CHECKING:
-    from locks_leader.original.candidates import OriginalCandidates
-
 __all__ = ["Begin", "Instance"]
 
 logger = logging.getLogger("locks.leader")
@@ -132,7 +129,6 @@ class Instance(GeventActor):
         self._args = args
         self._begun = False
         self._obstacles = Obstacles(node, policy, resource, self._has_no_leader)
-        self._original_candidates: OriginalCandidates | None = None
         self._acquaintance: Acquaintance | None = None
         self._hearing: Hearing | None = None
         self._leadership = Leadership(self, node, self.transactions.lock_id)
@@ -200,9 +196,8 @@ class Instance(GeventActor):
     def _leave_election(self, reason: object) -> None:
         self._leadership.instance_ended(reason)  # before another one can lead
         self.transactions.release_all()
-        for part in (self._acquaintance, self._original_candidates):
-            if part is not None:
-                part.instance_ended()
+        if self._acquaintance is not None:
+            self._acquaintance.instance_ended()
         self.node.dependents.discard(self.actor_ref)
         if self.node.cluster is not None:
             self.node.cluster.on_silence.pop(self._hears, None)
@@ -243,14 +238,8 @@ class Instance(GeventActor):
                 self._feed(message)
         elif kind is groups.Joined or kind is groups.Left:
             self._membership_changed(message)
-        elif kind is View:
-            if self._original_candidates is not None:
-                self._original_candidates.viewed(message)
         elif kind is Begin:
             self._begin()
-        elif kind is tuple and message and self._original_candidates is not None and not self.asked:
-            if not self._original_candidates.receive(message):  # an answer to a passed-on call
-                return self._other(message)
         else:
             return self._other(message)
         return None
@@ -272,10 +261,6 @@ class Instance(GeventActor):
             if isinstance(message, ForwardAnswer):
                 message = message._replace(value=wire.unpack_outcome(message.value))
             self._feed(Received(sender, self.node_of(sender), message))
-        elif head == LOCKS_LEADER and not self.asked:
-            self._originals().receive(term)
-        elif head == wire.LEADER_CALL and len(term) == 2:
-            self._leader_call(object(), term[1], partial(wire.answer_as_original, self.defer()))
         elif head == wire.LEADER_CAST and len(term) == 2:
             self._feed(CastMade(term[1]))
         else:
@@ -362,8 +347,6 @@ class Instance(GeventActor):
             if self._hearing is not None:
                 self._hearing.joined(member, node)
                 self._look(self._hearing)
-            if kind == "candidate" and self._is_original(member):
-                self._originals().met(member)
 
     def _heard(self) -> None:
         """It may leave out nodes by now, and take part."""
@@ -403,8 +386,6 @@ class Instance(GeventActor):
         watched = self._watched.pop(member, None)
         if watched is not None:
             watched.cancel()
-        if self._original_candidates is not None:
-            self._original_candidates.down(member)
 
     # --- Effects of the core --------------------------------------------------------------------
 
@@ -458,10 +439,7 @@ class Instance(GeventActor):
             is_here = not isinstance(member, RemoteRef)
             message = message._replace(value=wire.pack_outcome(message.value, is_here))
         try:
-            if self._is_original(member):
-                self._originals().send(member, message)
-            else:
-                tell(member, wire.pack(message, self.actor_ref))
+            tell(member, wire.pack(message, self.actor_ref))
         except LocksError as error:  # there is something in it that Erlang has no term for
             return NotSent(member, message, error)
         return None
@@ -564,26 +542,8 @@ class Instance(GeventActor):
         """The node of an instance."""
         return member.node if isinstance(member, RemoteRef) else self.node.name
 
-    def _originals(self) -> OriginalCandidates:
-        """The bridge to the original's instances, loaded when the first of them appears."""
-        if self._original_candidates is None:
-            from locks_leader.original.candidates import OriginalCandidates
-
-            self._original_candidates = OriginalCandidates(
-                self.machine,
-                self.node,
-                self.transactions.lock_id,
-                self.node_of,
-                self._feed,
-                self._watch,
-            )
-        return self._original_candidates
-
-    def _is_original(self, member: Ref) -> bool:
-        return isinstance(member, RemoteRef) and self.node.runs_original(member.node)
-
     def info(self) -> list[tuple[Atom, Any]]:
-        """The instance's information, in the form of the original."""
+        """The instance's information."""
         election = self.election
         return [
             (Atom("leader"), election.leader),

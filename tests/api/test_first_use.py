@@ -23,7 +23,7 @@ NOT_ALONE = {
     *("aio", "cli", "engines", "facts", "groups", "metrics", "mvcc", "otp", "ownership"),
     *("testing", "tracing", "web", "wire"),
 }
-OF_NODES = ("locks.node.original", "locks.node.peers", "locks.node.views", "locks.program.meeting")
+OF_NODES = ("locks.node.peers", "locks.node.views", "locks.program.meeting")
 HEAVY = {"asyncio", "concurrent", "dataclasses", "inspect", "json", "socket", "ssl", "tomllib"}
 ROOT = Path(__file__).parents[2]
 LOADED = "import json, sys; print(json.dumps(sorted(sys.modules)), flush=True)\n"

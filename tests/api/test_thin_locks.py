@@ -467,7 +467,6 @@ BLIND = {  # they say nothing of locks of this program, need an agent (`AGENTS` 
         "Node.nodes",
         "Node.register",
         "Node.remote",
-        "Node.runs_original",
     ),
 }
 

@@ -220,10 +220,6 @@ SPECIAL: dict[Any, Callable[[Maker], Any]] = {
         ],
     ),
 }
-ORIGINAL_ID = _Special()  # a map in it, say, is no mistake
-SPECIAL[ORIGINAL_ID] = lambda maker: maker.spot(
-    ["x", 1], [[], ["x"] * 257, ["x" * 70_000], ("x",), "x", None, 1], same_type=True
-)
 TO_SERVER: dict[Any, Any] = {AgentId: OWN_NUMBER, Hashable: OWN_PID}
 
 
@@ -262,8 +258,7 @@ def _control(operation: int) -> Message:
                 first = pids == 0 and mine_first
                 pids += 1
                 good = rig.me if first else rig.actor if operation in OF_ACTORS else rig.agent
-                wrong = mine if operation not in (29, 30) or first else [1, None, "x"]
-                made.append(maker.spot(good, wrong, same_type=name == "_process"))
+                made.append(maker.spot(good, mine, same_type=name == "_process"))
             elif name == "_process":
                 made.append(maker.spot(rig.me, [1, "x", []], same_type=True))
             elif name == "_ref":
@@ -272,12 +267,6 @@ def _control(operation: int) -> Message:
                 made.append(maker.spot(Atom("nobody"), [1, "x", rig.me, []], same_type=True))
             elif name in ("_number", "_unlink_id"):
                 made.append(maker.spot(1, [-1, 1 << 64, 1.0, None, True]))
-            elif name == "_list":
-                made.append(maker.spot([], [1, None, (), "x", {}], same_type=True))
-            elif name == "_mfa":
-                good_mfa = (Atom("m"), Atom("f"), 0)
-                wrong_mfa = [(1, 2, 3), (Atom("m"), Atom("f"), -1), (Atom("m"), Atom("f"), 9), None]
-                made.append(maker.spot(good_mfa, wrong_mfa))
             else:
                 made.append(Atom(""))
         term = maker.spot(tuple(made), [tuple(made[:-1]), (*made, 1, 2, 3), list(made)], True)
@@ -286,15 +275,8 @@ def _control(operation: int) -> Message:
     return make
 
 
-def _original(name: str, *kinds: Any) -> Message:
-    return lambda maker, rig: rig.reg(
-        LOCK_SERVER, (CAST, (Atom(name), *[maker.of(each) for each in kinds]))
-    )
-
-
 SCOPE = "groups of the fuzz"
-PIDS, GROUPS, MEMBERS, NAMES = (_Special() for _ in range(4))
-SPECIAL[PIDS] = lambda maker: maker.spot([maker.pid(), maker.pid()], [None, (), {}, 1, [1]])
+GROUPS, MEMBERS, NAMES = (_Special() for _ in range(3))
 SPECIAL[MEMBERS] = lambda maker: maker.spot([maker.own_pid()], [None, (), 1, [Pid(1, A, 1)]])
 SPECIAL[NAMES] = lambda maker: maker.spot(["group"], [None, (), 1, "group"], same_type=True)
 SPECIAL[GROUPS] = lambda maker: maker.spot(
@@ -330,21 +312,16 @@ def _of_tunnel(process: str, kind: type[Any]) -> Message:
     return make
 
 
-MODE = get_type_hints(RequestRecord, include_extras=True)["mode"]
 # The operations that change something here, or are answered, when they are right.
-CONTROL = (1, 2, 3, 6, 8, 12, 13, 16, 18, 19, 20, 21, 22, 23, 29, 30, 31, 32, 35, 36)
+CONTROL = (1, 2, 3, 6, 8, 12, 13, 16, 18, 19, 20, 21, 22, 23, 35, 36)
 KINDS: dict[str, Message] = {
     **{kind.__name__: _to_server(kind) for kind in get_args(messages.ServerMessage)},
     **{kind.__name__: _to_agent(kind) for kind in get_args(messages.AgentMessage)},
     "granted": _granted,
     **{f"operation {number}": _control(number) for number in CONTROL},
-    "original lock": _original("lock", ORIGINAL_ID, OWN_PID, AgentId, MODE),
-    "original watch": _original("watch", ORIGINAL_ID, OWN_PID),
-    "original unwatch": _original("unwatch", ORIGINAL_ID, OWN_PID),
 }
 KINDS |= {
     "view": _asked("view", LockId),
-    "about": _asked("about", PIDS),
     "discover": lambda maker, rig: rig.reg(SCOPE, (Atom("discover"), maker.of(OWN_PID))),
     "sync": lambda maker, rig: rig.reg(
         SCOPE, (CAST, (Atom("sync"), maker.of(OWN_PID), maker.of(GROUPS)))
@@ -389,7 +366,7 @@ class Rig:
         self.me = Pid(3, BAD, CREATION)
         self._count = 0
         cluster.distribution.links[BAD] = self.link
-        self.node.turn.run(cluster.joined, BAD)
+        self.node.turn.run(cluster._joined, BAD)
         self.holder = self.node.spawn_agent()
         self.holder.lock_all([(("x", 1), "write", (A,), "all"), (("z",), "read", (A,), "all")], 5)
         made = self.node.spawn_agent()
@@ -482,7 +459,7 @@ class Rig:
             list(processes._calls),
             list(processes._names),
             list(processes._locals),
-            dict(cluster.members),
+            sorted(cluster.members),
             dict(cluster.distribution.addresses),
             self.node.alive,
             [(group, self.scope.members(group)) for group in self.scope._table.groups()],

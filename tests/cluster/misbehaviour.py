@@ -159,7 +159,7 @@ def map_with_one_hash(bad: Bad) -> None:
     """A map of 45,000 keys that have the same hash."""
     keys = [etf.encode(n * MODULUS)[1:] + b"a\1" for n in range(1, 45_000)]
     term = b"\x83t" + struct.pack(">I", len(keys)) + b"".join(keys)
-    head = bad.reg("net_kernel", None)
+    head = bad.reg("nobody", None)
     bad.peer.frame(head[: -len(etf.encode(None))] + term)
     stay(bad)
 
@@ -200,13 +200,13 @@ def deep_terms(bad: Bad) -> None:
     term: Any = []
     for _ in range(58):
         term = [term]
-    frame = bad.reg("net_kernel", [term] * 1500)
+    frame = bad.reg("nobody", [term] * 1500)
     bad.many(forever(lambda: frame))
 
 
 def large_maps(bad: Bad) -> None:
     """Maps of 45,000 keys, to somebody who does not mind."""
-    frame = bad.reg("net_kernel", {n * 300: n for n in range(1, 45_000)})
+    frame = bad.reg("nobody", {n * 300: n for n in range(1, 45_000)})
     bad.many(forever(lambda: frame))
 
 
@@ -234,7 +234,7 @@ def deadlocks(bad: Bad) -> None:
 def too_deep(bad: Bad) -> None:
     """A message that is nested deeper than is allowed."""
     term = b"\x83" + b"l\0\0\0\1" * 100_000 + b"j" * 100_001
-    head = bad.reg("net_kernel", None)
+    head = bad.reg("nobody", None)
     bad.peer.frame(head[: -len(etf.encode(None))] + term)
     stay(bad)
 

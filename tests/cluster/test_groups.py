@@ -255,7 +255,7 @@ def test_a_name_that_is_taken(nodes: Nodes) -> None:
     a = nodes.start(A)
     actor = Member.start()
     a.register("taken", actor)
-    for name in ("taken", "locks_server", "net_kernel"):
+    for name in ("taken", "locks_server"):
         with pytest.raises(locks.MisuseError, match="is in use on"):
             groups.join("g", actor, node=a, scope=name)
     groups.join("g", actor, node=a, scope="free")

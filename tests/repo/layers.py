@@ -75,16 +75,7 @@ LIBRARY = [
         (*GROUND, "core", "runtime", "otp bytes"),
         "wire/: messages as terms",
     ),
-    Layer(
-        "original",
-        (
-            "locks.node.original",
-            *(f"locks.node.original.{name}" for name in ("agents", "forms", "rows", "servers")),
-        ),
-        (*GROUND, "core", "wire", "otp bytes"),
-        "node/original/: the messages of the Erlang original",
-    ),
-    Layer("node", ("locks.node.*",), (*NODES, "original"), "node/: the actors"),
+    Layer("node", ("locks.node.*",), NODES, "node/: the actors"),
     Layer(
         "program",
         ("locks.program*",),
@@ -196,13 +187,9 @@ LEADER = [
     ),
     Layer(
         "leader wire",
-        (
-            "locks_leader.wire*",
-            *("locks_leader.original", "locks_leader.original.bridge"),
-            "locks_leader.original.messages",
-        ),
+        ("locks_leader.wire*",),
         (*PUBLIC, "otp bytes", "otp", "wire", "leader ground", "leader core"),
-        "wire/, original/: messages as terms",
+        "wire/: messages as terms",
     ),
     Layer(
         "leader terms",
@@ -212,7 +199,7 @@ LEADER = [
     ),
     Layer(
         "leader shell",
-        ("locks_leader.shell*", "locks_leader.original.candidates"),
+        ("locks_leader.shell*",),
         (*PUBLIC, "leader ground", "leader core", "leader wire", "leader terms"),
         "shell/: the actor",
     ),

@@ -89,7 +89,6 @@ def made() -> Iterator[tuple[str, Any]]:
         yield f"answer: {answer.__name__}", questions.pack_answer(sample(answer))
     yield "report", forms.FORMS.of(Deadlock).pack(sample(Deadlock))
     yield "view", values.pack_view(sample(View))
-    yield "about", values.pack_about(sample(values.About), THERE)
     yield "page of a view", pages._PAGE.pack(sample(pages.ViewPage))
     yield (
         "greeting",

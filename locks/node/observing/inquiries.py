@@ -52,7 +52,7 @@ __all__ = ["Answers", "Inquiries", "Witness", "ask_all", "ask_by_ways"]
 
 UNKNOWN = (Atom("error"), Atom("unknown_request"))
 SILENT = "it is connected, but does not answer"
-ORIGINAL = "it runs the Erlang original, which answers no questions"
+STRANGE = "it does not understand the question"
 
 
 class Witness:
@@ -217,7 +217,7 @@ class Inquiries:
             elif said == SILENT:
                 unanswered(SILENT)
             else:
-                why = ORIGINAL if answered else f"it does not answer: {said}"
+                why = STRANGE if answered else f"it does not answer: {said}"
                 unanswered(f"no answer from {name}: {why}")
 
         if isinstance(question, Break):  # it may be carried out later, when the node continues
@@ -363,7 +363,7 @@ def _read(answered: bool, told: Any) -> Answer | str:
     if not answered:
         return f"the connection was lost ({told})"
     if told == UNKNOWN:
-        return ORIGINAL
+        return STRANGE
     try:
         answer = unpack_answer(told)
     except BadMessage as error:

@@ -2,9 +2,7 @@
 
 When two nodes are connected, each greets the other's lock server with a call
 (`locks.node.peers.greeter`). After the greeting, the other node is a *member*: its lock server can
-be asked. An Erlang node with the original answers that it does not know the greeting, and is
-recognised by this (`locks.node.original.peers`). A node without a lock server is greeted again from
-time to time.
+be asked. A node without a lock server is greeted again from time to time.
 
 When the connection is lost, the node is no longer a member. Then the grants of its lock server are
 unknown, and our lock server takes out the requests of that node's agents. A node that comes back
@@ -14,9 +12,9 @@ starts again, whether it was restarted or only cut off.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pykka
 
@@ -33,18 +31,17 @@ from locks.core.messages import (
     Surrender,
     ToAgent,
     Unwatch,
-    ViewChange,
     Watch,
 )
 from locks.core.parts import in_parts
 from locks.core.statistics import TrafficStatistics
 from locks.errors import LocksError, MisuseError, TransactionEnded
 from locks.lock_ids import shown, size_of
-from locks.model import AgentId, LockId, View, agent_numbered
+from locks.model import AgentId, LockId, agent_numbered
 from locks.node.client.agent import Agent
 from locks.node.client.refusals import not_from_elsewhere
 from locks.node.marks import memory_of
-from locks.node.observing.inquiries import Inquiries
+from locks.node.observing.inquiries import UNKNOWN, Inquiries
 from locks.node.observing.news import are_servers, log_node_down, log_node_up
 from locks.node.peers.agreement import SERVERS, Agreements
 from locks.node.peers.arrivals import Arrivals
@@ -56,8 +53,8 @@ from locks.node.views.reader import ViewReader
 from locks.node.views.sender import ViewSender
 from locks.node.views.slices import Slices
 from locks.otp.bytes import etf
-from locks.otp.bytes.control import BadMessage, SpawnRequest, StrangeMessage, brief, check_speaker
-from locks.otp.bytes.terms import Atom, Pid
+from locks.otp.bytes.control import BadMessage, StrangeMessage, brief, check_speaker
+from locks.otp.bytes.terms import Pid
 from locks.otp.distribution import Distribution
 from locks.otp.links.budgets import Limits, Pace
 from locks.otp.links.line import Line
@@ -79,11 +76,7 @@ from locks.wire.forms import LOCK_SERVER, agent_of, is_ours, pid_of, to_lock_id
 from locks.wire.messages import pack, unpack_to_agent, unpack_to_server
 from locks.wire.refusals import pack_attributes, unpack_error
 from locks.wire.urgency import kind_of
-from locks.wire.values import ABOUT, VIEW, pack_view
-
-if TYPE_CHECKING:
-    from locks.node.original.peers import OriginalPeers
-    from locks.node.ports import OriginalGuard
+from locks.wire.values import VIEW, pack_view
 
 __all__ = ["Cluster", "NodeDown", "NodeUp"]
 
@@ -123,7 +116,7 @@ class Cluster:
         options: The node's options.
 
     Attributes:
-        members: The nodes with a lock server that can be asked, and whether it is the original's.
+        members: The nodes with a lock server that can be asked.
         on_connected: Called with the name of each node that is connected, in the turn.
         on_silence: Called when a lock server becomes silent, or answers again, by the executor.
         silence: Watches which connected nodes are silent.
@@ -136,7 +129,7 @@ class Cluster:
     def __init__(self, node: LocalNode, executor: Executor, options: Options) -> None:
         self.node = node
         self.executor = executor
-        self.members: dict[str, bool] = {}
+        self.members: set[str] = set()
         self.distribution = Distribution(
             node.name,
             options,
@@ -159,7 +152,6 @@ class Cluster:
             new_number=node.new_number,
             find=self._find,
             number_of=self._number_of,
-            on_spawn=self._spawn,
         )
         self.silence = Silence(
             self.distribution.links,
@@ -174,7 +166,7 @@ class Cluster:
         )
         self.tunnels = Tunnels(
             node.name,
-            lambda name: name in self.distribution.links and self.members.get(name) is not True,
+            self.distribution.links.__contains__,
             self.processes,
             node.turn,
             executor,
@@ -200,7 +192,7 @@ class Cluster:
             executor,
             self.distribution,
             self.processes,
-            is_ours=lambda name: self.members.get(name) is False,
+            is_member=self.members.__contains__,
             on_greeted=self._has_greeted,
             on_answered=self._greeted,
         )
@@ -213,7 +205,6 @@ class Cluster:
         )
         self._greeters: set[str] = set()  # nodes that have greeted this one
         self._refused_by: set[str] = set()  # nodes that have refused its greeting
-        self._originals: OriginalPeers | None = None
         self.guests = Guests(
             node.server,
             executor,
@@ -237,20 +228,6 @@ class Cluster:
             memory_of(node).recover(self)
         self.distribution.start()
 
-    @property
-    def original_peers(self) -> OriginalPeers:
-        """The translation for nodes that run the original, loaded when the first of them appears."""
-        if self._originals is None:
-            from locks.node.original.peers import OriginalPeers
-
-            self._originals = OriginalPeers(self)
-        return self._originals
-
-    @property
-    def guard(self) -> OriginalGuard | None:
-        """The guard that refuses calls for locks on nodes that run the original, if there was such a node."""
-        return self._originals
-
     # --- Nodes that come and go, in the turn ----------------------------------------------------
 
     def _connected(self, link: Link) -> None:
@@ -266,32 +243,24 @@ class Cluster:
     def _greeted(self, link: Link, answered: bool, answer: Any) -> None:
         """Take in the answer to a greeting."""
         name = link.peer.name
-        if answered and answer == (Atom("error"), Atom("unknown_request")):
-            if link.closed is None and name not in self.members:
-                self.original_peers.appeared(name)
-                self.joined(name, original=True)
-        elif not answered and answer != "noconnection":
+        if not answered and answer != "noconnection":
             self.arrivals.came(name, has_server=False)
-            self.greet_again(link)
+            self.greeter.greet_again(link)
         elif (why := refusal_in(answer)) is not None:
             self.node.refusals[name] = why
             self.node.notices.warn(
                 "refused", name, "%s does not serve %s: %s", name, self.node.name, why
             )
             self._refused_by.add(name)
-            self.left(name)
-            self.greet_again(link)
+            self._left(name)
+            self.greeter.greet_again(link)
         elif answered and name in self._refused_by:
             self._refused_by.discard(name)
             self.node.refusals.pop(name, None)
             self._may_join(name)
 
-    def greet_again(self, link: Link) -> None:
-        """Greet a lock server that is not there, in a while."""
-        self.greeter.greet_again(link)
-
     def _has_greeted(self, link: Link, limits: Limits) -> None:
-        """Take in the greeting of another Python node; a client node has no lock server for others."""
+        """Take in the greeting of another node; a client node has no lock server for others."""
         self.limits[link.peer.name] = limits
         name = link.peer.name
         if link.peer.hidden:
@@ -308,23 +277,23 @@ class Cluster:
         ready = name in self._greeters and self.agreements.may_ask(name)
         ready = ready and name not in self._refused_by
         if ready and name not in self.members:
-            self.joined(name)
+            self._joined(name)
 
-    def joined(self, name: str, original: bool = False) -> None:
+    def _joined(self, name: str) -> None:
         """Make a node a member: its lock server can be asked from now on."""
         node = self.node
-        self.members[name] = original
+        self.members.add(name)
         node.alive |= {name}
         node.tell_agents(AgentMachine.node_up, name)
-        if not original:
-            self.channels.look_soon()
+        self.channels.look_soon()
         self.arrivals.came(name)
         self.views.joined(name)
 
-    def left(self, name: str) -> None:
+    def _left(self, name: str) -> None:
         """A node's lock server is gone."""
-        if self.members.pop(name, None) is None:
+        if name not in self.members:
             return
+        self.members.discard(name)
         node = self.node
         node.alive -= {name}
         node.silent -= {name}
@@ -335,7 +304,7 @@ class Cluster:
         nodes: set[str] = set()
         for agent in list(self.node.agents_by_id.values()):  # threads add to it
             nodes |= agent.machine.waits_at
-        return nodes & self.members.keys()
+        return nodes & self.members
 
     def _hears(self, name: str, silent: bool) -> None:
         """A node is silent, or speaks again."""
@@ -355,10 +324,9 @@ class Cluster:
             self.executor.run_soon(act)
 
     def _relays(self) -> list[str]:
-        """The nodes that may relay: Python servers, silent ones only if there is no other."""
-        links = self.distribution.links
-        ours = [name for name, original in self.members.items() if not original and name in links]
-        return [name for name in ours if name not in self.node.silent] or ours
+        """The nodes that may relay: servers, silent ones only if there is no other."""
+        servers = sorted(self.members & self.distribution.links.keys())
+        return [name for name in servers if name not in self.node.silent] or servers
 
     def _disconnected(self, link: Link, reason: str) -> None:
         name = link.peer.name
@@ -370,9 +338,7 @@ class Cluster:
         self.agreements.lost(name)
         self._greeters.discard(name)
         self._refused_by.discard(name)
-        self.left(name)
-        if self._originals is not None:
-            self._originals.disconnected(name)
+        self._left(name)
         self.processes.lost(name)
         self.silence.lost(name)
         self.tunnels.lost(name)
@@ -455,24 +421,21 @@ class Cluster:
 
     def to_server(self, name: str, agent: AgentId, message: ServerMessage) -> None:
         """An agent sends a message to the lock server of another node."""
-        original = self.members.get(name)
-        if original:
-            self.original_peers.to_server(name, agent, message)
-        elif original is not None:
-            last, encoded = self._last
-            # Several nodes get the same message, so the last one is kept encoded. Compare the
-            # types, too: messages of different classes may be equal as tuples.
-            if type(message) is not type(last) or message != last:
-                try:
-                    encoded = etf.encode((CAST, pack(message)))
-                except etf.EncodeError as error:
-                    self._unsent(agent, message, error)
-                    return
-                self._last = (message, encoded)
-            # Send it in the node's name, so that the head of the frame is always the same.
-            self.processes.send_named(name, LOCK_SERVER, encoded)
-            if type(message) in ANSWERED:
-                self.silence.asked(name)
+        if name not in self.members:
+            return
+        last, encoded = self._last
+        # Several nodes get the same message, so the last one is kept encoded. Compare the types,
+        # too: messages of different classes may be equal as tuples.
+        if type(message) is not type(last) or message != last:
+            try:
+                encoded = etf.encode((CAST, pack(message)))
+            except etf.EncodeError as error:
+                self._unsent(agent, message, error)
+                return
+            self._last = (message, encoded)
+        self.processes.send_named(name, LOCK_SERVER, encoded)
+        if type(message) in ANSWERED:
+            self.silence.asked(name)
 
     def to_agent(self, agent: AgentId, message: AgentMessage) -> None:
         """The lock server, or an agent, sends a message to an agent of another node."""
@@ -483,17 +446,14 @@ class Cluster:
             ):  # the others are of lock servers that the agent is connected with
                 self._tell_over_channel(agent, message)
             return
-        if self.members.get(agent.node):
-            self.original_peers.to_agent(agent, message)
-        else:
-            pid = pid_of(agent, link.peer.creation)
-            for part in in_parts(message, agent):
-                try:
-                    encoded = etf.encode(pack(part, agent))
-                except etf.EncodeError as error:
-                    self._unsendable(agent, error)
-                else:
-                    self.processes.send(pid, encoded)
+        pid = pid_of(agent, link.peer.creation)
+        for part in in_parts(message, agent):
+            try:
+                encoded = etf.encode(pack(part, agent))
+            except etf.EncodeError as error:
+                self._unsendable(agent, error)
+            else:
+                self.processes.send(pid, encoded)
 
     def _unsendable(self, agent: AgentId, error: etf.EncodeError) -> None:
         text = "a message for %s can't be sent: %s"
@@ -600,17 +560,15 @@ class Cluster:
                 return
             call = parse_call(message)
             if call is None:
-                self.original_peers.from_agent(term, sender)
-            else:
-                caller, tag, request = call
-                check_speaker(caller, sender.node)
-                if is_ours(request) and request[1] == VIEW and len(request) == 3:
-                    # After this step, in which earlier messages, such as a release, are carried
-                    # out.
-                    lock_id = to_lock_id(request[2])
-                    self.node.turn.post(self._answer_view, caller, tag, lock_id)
-                elif not self.inquiries.take_call(caller, tag, request):
-                    self.remotes.answer_term(caller, tag, self._answer(sender.node, request))
+                raise StrangeMessage(f"{brief(term)} is not a message for a lock server")
+            caller, tag, request = call
+            check_speaker(caller, sender.node)
+            if is_ours(request) and request[1] == VIEW and len(request) == 3:
+                # After this step, in which earlier messages, such as a release, are carried out.
+                lock_id = to_lock_id(request[2])
+                self.node.turn.post(self._answer_view, caller, tag, lock_id)
+            elif not self.inquiries.take_call(caller, tag, request):
+                self.remotes.answer_term(caller, tag, self._answer(sender.node, request))
         except StrangeMessage as error:
             self.ignored("ignored a message of %s: %s", sender.node, error)
 
@@ -619,7 +577,7 @@ class Cluster:
         self.node.notices.warn("ignored", self.processes.speaker, text, *args)
 
     def _take_ours(self, term: tuple[Any, ...], sender: Pid) -> None:
-        """Take in a message of another Python node to our lock server."""
+        """Take in a message of another node to our lock server."""
         if term[1] is pages.TAKEN:
             self.readers.taken(sender.node, *pages.unpack_taken(term))
             return
@@ -649,9 +607,7 @@ class Cluster:
             return self.greeter.take_greeting(name, request)
         if is_ours(request) and request[1] == SERVERS:
             return self.agreements.take_servers(name, request)
-        if is_ours(request) and request[1] == ABOUT and len(request) == 3:
-            return self.original_peers.about(request[2])
-        return (Atom("error"), Atom("unknown_request"))  # as the original does
+        return UNKNOWN
 
     def _to_agent(self, agent: Agent, message: Any, sender: Pid | None) -> None:
         """A process of another node sends something to one of our agents."""
@@ -662,17 +618,13 @@ class Cluster:
                 self.node.deliver(agent, unpacked)
                 return
             call = parse_call(message)
-            if call is not None:
-                caller, tag, _ = call
-                check_speaker(caller, self.processes.speaker)
-                self.remotes.answer_term(caller, tag, not_from_elsewhere(agent.id))
-            else:
-                self.original_peers.to_ours(agent, message, sender)
+            if call is None:
+                raise StrangeMessage(f"{brief(message)} is not a message for an agent")
+            caller, tag, _ = call
+            check_speaker(caller, self.processes.speaker)
+            self.remotes.answer_term(caller, tag, not_from_elsewhere(agent.id))
         except StrangeMessage as error:
             self.ignored("ignored a message to %s: %s", agent, error)
-
-    def _spawn(self, request: SpawnRequest) -> Callable[[], object] | None:
-        return self.original_peers.watcher_request(request)
 
     # --- Watching -------------------------------------------------------------------------------
 
@@ -688,10 +640,6 @@ class Cluster:
             if count >= pages.MOST_ITEMS or size > pages.LARGEST_PAGE:
                 return pages.LARGE
         return pack_view(machine.view(lock_id))
-
-    def tell_watcher(self, watcher: Hashable, news: View | ViewChange) -> None:
-        """Tell a watcher of another node, which runs the original."""
-        self.original_peers.tell_watcher(watcher, news)
 
     # --- Its end --------------------------------------------------------------------------------
 

@@ -50,7 +50,7 @@ class Greeter:
         executor: Does its background work.
         distribution: Its connections.
         processes: Calls processes over them.
-        is_ours: Whether a node is known to be a Python node.
+        is_member: Whether the lock server of a node can be asked.
         on_greeted: Called with the connection of a node that has greeted this one, and its limits.
         on_answered: Called with a connection, whether the greeting on it was answered, and the
             answer or the reason why there is none.
@@ -63,7 +63,7 @@ class Greeter:
         distribution: Distribution,
         processes: Processes,
         *,
-        is_ours: Callable[[str], bool],
+        is_member: Callable[[str], bool],
         on_greeted: Callable[[Link, Limits], object],
         on_answered: Callable[[Link, bool, Any], object],
     ) -> None:
@@ -71,7 +71,7 @@ class Greeter:
         self._executor = executor
         self._distribution = distribution
         self._processes = processes
-        self._is_ours = is_ours
+        self._is_member = is_member
         self._on_greeted = on_greeted
         self._on_answered = on_answered
         self._unanswered: dict[str, Link] = {}  # whose answer to a greeting is awaited
@@ -134,7 +134,7 @@ class Greeter:
     # --- The greetings of others ----------------------------------------------------------------
 
     def take_greeting(self, name: str, term: Any) -> Any:
-        """Take in the greeting of another Python node.
+        """Take in the greeting of another node.
 
         Returns:
             The answer.
@@ -224,7 +224,7 @@ class Greeter:
         told_of = self._distribution.book.told_of
         for name, owed in self._owed.items():
             link = self._distribution.links.get(name)
-            if owed and link is not None and name not in self._unanswered and self._is_ours(name):
+            if owed and link is not None and name not in self._unanswered and self._is_member(name):
                 news = [each for each in map(told_of, owed) if each is not None]
                 if news:
                     self._send(link, news)

@@ -69,8 +69,6 @@ class Processes:
         new_number: Makes the number of a pid.
         find: Finds processes that were not added here, by their number.
         number_of: Returns the number of such a process; `None` for any other client.
-        on_spawn: Called with a request to spawn. If it is granted, returns what to do after the
-            answer; otherwise `None`.
 
     Attributes:
         me: The pid of the node itself: the sender of calls and monitors.
@@ -87,7 +85,6 @@ class Processes:
         new_number: Callable[[], int],
         find: Callable[[int], Local | None],
         number_of: Callable[[Client], int | None],
-        on_spawn: Callable[[control.SpawnRequest], Callable[[], object] | None],
     ) -> None:
         self._distribution = distribution
         self._turn = turn
@@ -95,7 +92,6 @@ class Processes:
         self._new_number = new_number
         self._find_elsewhere = find
         self._number_elsewhere = number_of
-        self._on_spawn = on_spawn
         self._serial = itertools.count(1)
         self._names: dict[str, Local] = {}
         self._locals: dict[int, Local] = {}
@@ -114,7 +110,6 @@ class Processes:
         self.speaker = ""
         self.me = Pid(new_number(), distribution.name, distribution.creation)
         self.add(self.me.number, Local(self._take_answer))
-        self._names["net_kernel"] = Local(self._net_kernel)
 
     # --- The processes --------------------------------------------------------------------------
 
@@ -351,10 +346,8 @@ class Processes:
                 self._exited(message.to, message.sender, reason_value(message.reason))
             case control.Exit2():
                 self._exit2(message)
-            case control.SpawnRequest():
-                self._spawn_request(link, message)
-            case control.UnlinkIdAck() | control.SpawnReply():
-                pass  # answers without effect here
+            case control.UnlinkIdAck():
+                pass
             case control.Unsupported():
                 name, text = link.peer.name, "%s requested the operation %s, which is not supported"
                 self._distribution.notices.warn(
@@ -490,21 +483,6 @@ class Processes:
         if not local.can_exit:
             raise BadMessage(f"{local.subject} belongs to a client of its own node")
 
-    def _spawn_request(self, link: Link, message: control.SpawnRequest) -> None:
-        """Answer a request to spawn: nothing runs here, but one known request has its effect."""
-        act = self._on_spawn(message)
-        # The pid of a process that has ended already, as its monitor reports.
-        result = Atom("notsup")
-        granted: Any = result
-        if act is not None:
-            me = self.me
-            granted = Pid(self._new_number(), me.node, me.creation)
-        link.send(control.SpawnReply(message.request, message.sender, 0, granted).pack())
-        if act is not None:
-            act()
-
-    # --- Processes of the node itself -----------------------------------------------------------
-
     def _take_answer(self, message: Any, sender: Pid | None) -> None:
         if isinstance(message, tuple) and len(message) == 2 and isinstance(message[0], Reference):
             call = self._calls.get(message[0])
@@ -514,12 +492,6 @@ class Processes:
             told = self._finish_call(message[0])
             if told is not None:
                 told(True, message[1])
-
-    def _net_kernel(self, message: Any, sender: Pid | None) -> None:
-        """Answer `net_adm:ping`."""
-        call = parse_call(message)
-        if call is not None and isinstance(call[2], tuple) and call[2][:1] == (Atom("is_auth"),):
-            self.answer(call[0], call[1], Atom("yes"))
 
 
 def _target(target: Target) -> Pid | Atom:
