@@ -477,8 +477,7 @@ class Node(metaclass=Shown):
         """Connect to another node, and stay connected: a connection that is lost is made anew.
 
         Args:
-            peer: `name@host:port`; `name@host` if its address is known, with epmd, or between
-                client nodes.
+            peer: `name@host:port`; `name@host` if its address is known, or between client nodes.
             timeout: Seconds to wait at most; `None` waits for ever. It is tried on afterwards.
 
         Returns:
@@ -492,8 +491,15 @@ class Node(metaclass=Shown):
         check_timeout(timeout)
         distribution = cluster.distribution
         options = distribution.options
-        known = options.epmd or options.hidden or peer in distribution.addresses
-        name, address = otp.parse_peer(peer, known)
+        address: addresses.Address | None = None
+        if (
+            isinstance(peer, str)
+            and ":" not in peer
+            and (options.hidden or peer in distribution.addresses)
+        ):
+            name = check_node_name(peer)
+        else:
+            name, address = otp.parse_peer(peer)
         if name == self.name:
             raise InvalidOption(f"can't connect {name} to itself; name another node", peer=name)
         if address is not None:

@@ -31,7 +31,7 @@ import math
 import secrets
 import socket
 import time
-from collections.abc import Callable, Set
+from collections.abc import Callable, Mapping, Set
 from typing import Any
 
 import gevent
@@ -52,7 +52,6 @@ from locks.otp.links.stream import Stream
 from locks.otp.names.address_book import News
 from locks.otp.names.addresses import Address, HostAndPort, UnixAddress, place
 from locks.otp.names.dialling import Dialling
-from locks.otp.names.port_mapper import PortMapper
 from locks.otp.names.ways import Finder, Ways
 from locks.otp.notices import Notices
 from locks.otp.options import NET_TICKTIME, OTP_NET_TICKTIME, TLS, Options
@@ -180,24 +179,15 @@ class Distribution:
     # --- Start and stop -------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Listen, and register; then the creation is known.
+        """Listen.
 
         Raises:
             InvalidOption: The address can't be listened on.
-            OperatingError: Erlang's port mapper is required, and does not answer.
         """
         if self.options.listen is not None:
             self._listener = listen(self.options.listen)
             if not isinstance(self.options.listen, UnixAddress):
                 self.address = self._listener.getsockname()[:2]
-        if self.options.epmd:
-            try:
-                self._ways.mapper = mapper = PortMapper(self.name, self.address)
-                self.creation = mapper.register() or self.creation
-            except BaseException:
-                if self._listener is not None:
-                    self._listener.close()
-                raise
 
     def start(self) -> None:
         """Admit others, and dial the peers."""
@@ -218,8 +208,6 @@ class Distribution:
         self._door = Door(self.name, listener, self._receive, self.notices, self._executor.spawn)
         if listener is not None:
             self._executor.spawn(self._door.keep)
-        if self._ways.mapper is not None:
-            self._executor.spawn(self._ways.mapper.stay_registered)
         self._dialling.start()
         self._executor.spawn(self._keep_judging)
 
@@ -244,8 +232,6 @@ class Distribution:
             stream.close()
         if self._door is not None:
             self._door.close()
-        if self._ways.mapper is not None:
-            self._ways.mapper.close()
         gevent.sleep(0)  # gevent closes sockets in the next round of its loop
 
     def leave_to_parent(self) -> None:
@@ -259,17 +245,15 @@ class Distribution:
             self._listener.close()
         if self._door is not None:
             self._door.leave_to_parent()
-        if self._ways.mapper is not None:
-            self._ways.mapper.leave_to_parent()
 
     # --- Known nodes, in the turn ---------------------------------------------------------------
 
     @property
     def addresses(self) -> dict[str, Address | None]:
-        """The addresses of nodes to connect to; `None` for an address to look up."""
+        """The addresses of nodes to connect to; `None` if there is a way through lock servers only."""
         return self.book.addresses
 
-    def ask_for(self, peers: dict[str, Address | None], delay: float = 0.0) -> None:
+    def ask_for(self, peers: Mapping[str, Address | None], delay: float = 0.0) -> None:
         """Connect to these nodes, after so many seconds, and keep them connected."""
         if self.is_running:
             for name, address in peers.items():
@@ -281,13 +265,12 @@ class Distribution:
 
         Args:
             name: The node.
-            address: Its address; `None` if it is known, or must be looked up.
+            address: Its address; `None` if it is known, or if both are clients.
         """
         self._shunned.discard(name)
-        options = self.options
-        if address is None and not options.epmd:
+        if address is None:
             address = self.addresses.get(name)
-        if address is not None or options.epmd or options.hidden:
+        if address is not None or self.options.hidden:
             self.named.add(name)
             self.ask_for({name: address})
 
@@ -652,5 +635,5 @@ def clock() -> float:
 
 
 def random_creation() -> int:
-    """A creation, as nodes without a port mapper choose it: 32 bits, without the reserved values."""
+    """A new creation: 32 bits, without the reserved values."""
     return secrets.randbelow(2**32 - 4) + 4

@@ -7,7 +7,7 @@ address needs TLS, or `allow_plaintext=True`.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence, Sized
+from collections.abc import Container, Iterable, Mapping, Sequence, Sized
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,7 +18,7 @@ from locks.otp.admission.certificates import expiry_of, host_of, hosts_of, wrong
 from locks.otp.admission.cookies import Cookies
 from locks.otp.admission.secret import Cookie
 from locks.otp.links.budgets import Limits
-from locks.otp.names.addresses import Address, Locator, UnixAddress, place
+from locks.otp.names.addresses import Address, HostAndPort, Locator, UnixAddress, place
 from locks.runtime.first_use import Unloaded
 
 if TYPE_CHECKING:
@@ -133,9 +133,8 @@ class Options(NamedTuple):
     Attributes:
         cookies: The secret that all nodes share; several while it is changed.
         listen: Where to accept connections; `None` to connect only.
-        peers: The nodes to connect to, with their addresses (`None`: look it up).
+        peers: The nodes to connect to, with their addresses.
         tls: Certificates, or `None`.
-        epmd: Whether to register with, and look peers up in, Erlang's port mapper.
         net_ticktime: After how many seconds a silent node counts as down; `None` for the default.
         mesh: Whether nodes inform each other of the nodes that they know.
         plaintext: Whether addresses other than loopback are allowed without TLS.
@@ -149,9 +148,8 @@ class Options(NamedTuple):
 
     cookies: Cookies
     listen: Address | None
-    peers: dict[str, Address | None]
+    peers: dict[str, Address]
     tls: TLS | None
-    epmd: bool
     net_ticktime: float | None
     mesh: bool
     plaintext: bool
@@ -184,7 +182,6 @@ class Options(NamedTuple):
         listen: str | int | Address | bool | None,
         peers: Iterable[str] | None,
         tls: TLS | None,
-        epmd: bool | None,
         net_ticktime: float | None,
         mesh: bool | None,
         allow_plaintext: bool | None,
@@ -206,8 +203,7 @@ class Options(NamedTuple):
                 peers=repr(peers),
             )
         peers = list(peers or ())
-        epmd = bool(epmd)
-        given = parse_servers(servers, epmd)
+        given = parse_servers(servers)
         if not given and require is not None:
             raise InvalidOption(
                 f"require={require!r} needs servers=[...], too: it is the number of servers that a lock needs",
@@ -215,7 +211,7 @@ class Options(NamedTuple):
             )
         number = _copies(given, copies)
         if cookie is None:
-            if listen not in (None, False) or peers or given or tls is not None or epmd or state:
+            if listen not in (None, False) or peers or given or tls is not None or state:
                 raise InvalidOption(
                     f"{_whose(name, given)} needs a cookie, a secret that all nodes share: "
                     "use start(..., cookie=...), or a file: --cookie-file, LOCKS_COOKIE_FILE; there is no default",
@@ -238,9 +234,8 @@ class Options(NamedTuple):
         options = cls(
             cookies,
             _listen_address(listen),
-            _with_peers(given, (parse_peer(peer, epmd) for peer in peers)),
+            _with_peers(given, map(parse_peer, peers)),
             tls,
-            epmd,
             net_ticktime,
             bool(mesh),
             bool(allow_plaintext),
@@ -266,8 +261,7 @@ class Options(NamedTuple):
             if name is not None and tls is not None:
                 tls.check_is_for(name)
         for address in options.peers.values():
-            if address is not None:
-                options.check_address(address, "connects to")
+            options.check_address(address, "connects to")
         return options
 
     def check_address(self, address: Address, what: str) -> None:
@@ -328,41 +322,34 @@ def client_name(tls: TLS | None = None) -> str:
         return f"client-{os.getpid()}-{secrets.token_hex(6)}@localhost"
 
 
-def _whose(name: str | None, servers: Mapping[str, Address | None]) -> str:
+def _whose(name: str | None, servers: Container[str]) -> str:
     """What a node without a cookie is, for the error."""
     if servers and name not in servers:
         return "a client of lock servers"
     return "a node that connects to others, or accepts connections,"
 
 
-def parse_peer(peer: Any, epmd: bool, what: str = "peer") -> tuple[str, Address | None]:
-    """Split `name@host:port`, or `name@host` if its port must be looked up.
+def parse_peer(peer: Any, what: str = "peer") -> tuple[str, HostAndPort]:
+    """Split `name@host:port`.
 
     Args:
         peer: The text.
-        epmd: Whether ports can be looked up.
         what: What it is, for the error.
 
     Raises:
-        InvalidOption: It has neither form.
+        InvalidOption: It does not have this form.
     """
     if isinstance(peer, str) and peer.count("@") == 1:
         name, colon, port = peer.partition(":")
         if colon and port.isdecimal() and 0 < int(port) < 65536:
             return check_node_name(name), (name.split("@")[1], int(port))
-        if not colon and epmd:
-            return check_node_name(name), None
     raise InvalidOption(
-        f'{what} {peer!r} is not of the form "name@host:port"'
-        + (' or "name@host"' if epmd else ", such as a@10.0.0.1:9100")
-        + ("" if epmd else "; the port can be left out only with epmd=True"),
+        f'{what} {peer!r} is not of the form "name@host:port", such as a@10.0.0.1:9100',
         peer=repr(peer),
     )
 
 
-def parse_servers(
-    servers: Iterable[str] | Mapping[str, Address], epmd: bool
-) -> dict[str, Address | None]:
+def parse_servers(servers: Iterable[str] | Mapping[str, Address]) -> dict[str, Address]:
     """The names of servers and their addresses, from a list, or a mapping by a locator.
 
     Raises:
@@ -379,7 +366,7 @@ def parse_servers(
         raise InvalidOption(f"{len(each)} servers are too many; the limit is {MOST_SERVERS}")
     if isinstance(servers, Mapping):
         return {check_node_name(name): address for name, address in servers.items()}
-    found = dict(parse_peer(server, epmd, "lock server") for server in each)
+    found: dict[str, Address] = dict(parse_peer(server, "lock server") for server in each)
     if len(found) < len(each):
         raise InvalidOption(
             f"servers={shown(each)} contains a name twice; each server needs a unique name",
@@ -389,8 +376,8 @@ def parse_servers(
 
 
 def _with_peers(
-    servers: Mapping[str, Address | None], peers: Iterable[tuple[str, Address | None]]
-) -> dict[str, Address | None]:
+    servers: Mapping[str, Address], peers: Iterable[tuple[str, Address]]
+) -> dict[str, Address]:
     """All nodes to connect to, with their addresses.
 
     Raises:
@@ -398,13 +385,12 @@ def _with_peers(
     """
     found = dict(servers)
     for name, address in peers:
-        known = found.get(name)
-        if known is not None and address not in (None, known):
+        known = found.setdefault(name, address)
+        if address != known:
             raise InvalidOption(
-                f"{name} has two addresses, {place(known)} and {place(address or known)}; list it once",
+                f"{name} has two addresses, {place(known)} and {place(address)}; list it once",
                 name=name,
             )
-        found[name] = address or known
     return found
 
 

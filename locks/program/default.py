@@ -67,7 +67,6 @@ OPTIONS = (
         "copies",
         "peers",
         "tls",
-        "epmd",
         "net_ticktime",
         "mesh",
     ),
@@ -100,7 +99,6 @@ def start(
     copies: int | None = None,
     peers: Iterable[str] | None = None,
     tls: meeting.TLS | None = None,
-    epmd: bool | None = None,
     net_ticktime: float | None = None,
     mesh: bool | None = None,
     allow_plaintext: bool | None = None,
@@ -138,10 +136,7 @@ def start(
         peers: More nodes to connect to, each `name@host:port`. The node keeps trying while a peer is not
             running, and reconnects after a connection is lost.
         tls: Certificates. Required for addresses other than loopback.
-        epmd: Register with Erlang's port mapper, and use it to find the ports of peers that are listed
-            without a port.
-        net_ticktime: Seconds without a message until a node counts as down; 15 by default, and
-            60 for Erlang nodes, as is their default.
+        net_ticktime: Seconds without a message until a node counts as down; 15 by default.
         mesh: Whether nodes announce the nodes that they know to each other, so that all get connected. That is the
             default, except for clients of servers. A node without mesh that does not listen is a *client node*: it
             connects only to its peers and uses their lock servers; other nodes neither see it nor use it for locks.
@@ -166,8 +161,7 @@ def start(
             cookie is given.
         InvalidOption: An option is wrong.
         NodeNotRunning: Another thread has stopped the node meanwhile.
-        OperatingError: `epmd` is set and the port mapper does not answer, or the servers of an engine were not found
-            within five seconds.
+        OperatingError: The servers of an engine were not found within five seconds.
     """
     given = dict(locals())
     del given["trace"], given["register_agents"]

@@ -134,7 +134,7 @@ class LocalServer:
             InvalidOption: One of these does not go together with a local server.
             OperatingError: The cookie can't be read or created.
         """
-        for name in ("cookie", "listen", "peers", "tls", "epmd", "mesh"):
+        for name in ("cookie", "listen", "peers", "tls", "mesh"):
             if options.get(name):
                 raise InvalidOption(
                     f'{name} cannot be combined with servers="local", which connects programs of one user on one machine and has a '

@@ -138,7 +138,6 @@ def begin(folder: Folder) -> Node:
         listen=address,
         peers=None,
         tls=None,
-        epmd=None,
         net_ticktime=None,
         mesh=False,
         allow_plaintext=None,

@@ -126,4 +126,4 @@ def are_others(node: Node, servers: Iterable[str] | Locator) -> bool:
         options = None if node.cluster is None else node.cluster.distribution.options
         return options is None or options.locator != servers
     known = () if node.servers is None else node.servers.nodes
-    return parse_servers(servers, epmd=True).keys() != set(known)
+    return parse_servers(servers).keys() != set(known)

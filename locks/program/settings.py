@@ -118,7 +118,6 @@ SETTINGS: dict[str, _Kind] = {
     "net_ticktime": _NUMBER,
     "log_waits_longer_than": _NUMBER,
     "limits": _LIMITS,
-    "epmd": _BOOL,
     "allow_plaintext": _BOOL,
     "tls_certificate": _TEXT,
     "tls_key": _TEXT,

@@ -44,7 +44,6 @@ class Nodes:
             "listen": None,
             "peers": (),
             "tls": None,
-            "epmd": False,
             "net_ticktime": None,
             "mesh": True,
             "allow_plaintext": False,

@@ -17,7 +17,6 @@ from tests.helpers import eventually
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"cookie": None, "listen": 9100}, "needs a cookie"),
     ({"cookie": None, "peers": ["b@127.0.0.1:9100"]}, "needs a cookie"),
-    ({"cookie": None, "epmd": True}, "needs a cookie"),
     ({"cookie": ""}, "1 to 255"),
     ({"cookie": b"bytes"}, "1 to 255"),
     ({"cookie": 256 * "x"}, "1 to 255"),
@@ -26,7 +25,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"cookie": "a-cookie-of-a-file\n"}, "strip"),
     ({"cookie": "a cookie with spaces"}, "white space"),
     ({"peers": "b@127.0.0.1:9100"}, "write a list"),
-    ({"peers": ["b@127.0.0.1"]}, "epmd=True"),
+    ({"peers": ["b@127.0.0.1"]}, "such as a@10.0.0.1:9100"),
     ({"peers": ["b@127.0.0.1:0"]}, "peer 'b@127.0.0.1:0'"),
     ({"peers": ["b@127.0.0.1:70000"]}, "70000"),
     ({"peers": ["b:9100"]}, "name@host:port"),

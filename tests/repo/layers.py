@@ -37,7 +37,7 @@ SANS_IO = (
     "bytes*",
     *(f"admission.{name}" for name in ("secret", "challenges", "strangers", "introductions")),
     *("admission.handshake", "admission.certificates"),
-    *("names.epmd", "names.addresses", "tunnel.messages", "tunnel.relay", "links.backlog"),
+    *("names.addresses", "tunnel.messages", "tunnel.relay", "links.backlog"),
 )
 GROUND = ("words", "errors", "ground")
 NODES = (*GROUND, "core", "wire", "runtime", "otp bytes", "otp")

@@ -38,11 +38,15 @@ def test_the_environment_comes_before_the_file(tmp_path: Path) -> None:
     """For each setting alone."""
     path = tmp_path / "other.toml"
     path.write_text(FILE)
-    said = {"LOCKS_CONFIG": str(path), "LOCKS_SERVERS": "c@h:3 d@h:4,e@h:5", "LOCKS_EPMD": "yes"}
+    said = {
+        "LOCKS_CONFIG": str(path),
+        "LOCKS_SERVERS": "c@h:3 d@h:4,e@h:5",
+        "LOCKS_ALLOW_PLAINTEXT": "yes",
+    }
     found = arguments(read_settings(said, tmp_path / "nowhere"))
     assert found["servers"] == ["c@h:3", "d@h:4", "e@h:5"]
     assert found["require"] == "all"
-    assert found["epmd"] is True
+    assert found["allow_plaintext"] is True
 
 
 def test_a_cookie_is_read_and_not_shown(tmp_path: Path) -> None:

@@ -1,1 +1,1 @@
-"""Where nodes are: addresses, port mappers, and dialling."""
+"""Where nodes are: addresses and dialling."""

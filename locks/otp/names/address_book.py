@@ -69,7 +69,7 @@ class Known:
     """The knowledge about one node.
 
     Attributes:
-        address: Where it listens; `None` if it must be looked up.
+        address: Where it listens; `None` if there is a way through lock servers only.
         asked: Whether the program has asked for it.
         met: Whether this node has been connected with it.
         source: The node that named it.

@@ -21,7 +21,6 @@ from gevent.event import Event
 from locks.errors import LocksError
 from locks.otp.admission.strangers import NoWay, Settled
 from locks.otp.names.address_book import AddressBook
-from locks.otp.names.epmd import NotRegistered
 from locks.otp.notices import Notices
 from locks.runtime.clock import monotonic
 from locks.runtime.executor import Executor
@@ -152,7 +151,7 @@ class Dialling:
         whenever two nodes dial each other.
         """
         text = str(error)
-        absent = isinstance(error, (ConnectionRefusedError, NotRegistered))
+        absent = isinstance(error, ConnectionRefusedError)
         settled = isinstance(error, Settled)
         times = self._turn.run(self.book.failed, name, text, not absent and not settled)
         if times == 2 and not absent and not settled and not isinstance(error, NoWay):

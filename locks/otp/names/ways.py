@@ -1,4 +1,4 @@
-"""The ways to a node: its known address, its present one, a port mapper, or a tunnel.
+"""The ways to a node: its known address, its present one, or a tunnel.
 
 If a `Locator` knows where a node's servers are, the node asks it before it dials a server again,
 because a lost server may have another address now. The first dial uses the address from the start.
@@ -13,7 +13,6 @@ from gevent.lock import RLock
 from locks.errors import LocksError
 from locks.otp.links.stream import Stream
 from locks.otp.names.addresses import Address, Locator, UnixAddress
-from locks.otp.names.port_mapper import PortMapper
 from locks.otp.notices import Notices
 from locks.otp.options import Options
 from locks.runtime.away import call_in_thread
@@ -77,9 +76,6 @@ class Ways:
         options: The node's options.
         finder: Finds the servers, if they may move.
         dial_tunnel: Begins a connection with a node without an address, over a tunnel.
-
-    Attributes:
-        mapper: Erlang's port mapper, if it is used.
     """
 
     def __init__(
@@ -88,7 +84,6 @@ class Ways:
         self._options = options
         self._finder = finder
         self._dial_tunnel = dial_tunnel
-        self.mapper: PortMapper | None = None
 
     def begin_connection(self, name: str, address: Address | None) -> Stream:
         """Begin a connection; waits.
@@ -103,12 +98,6 @@ class Ways:
         """
         if self._finder is not None and name in self._options.servers:
             address = self._finder.address_of(name) or address
-        if address is None and self.mapper is not None:
-            try:
-                address = (name.split("@")[1], self.mapper.look_up(name))
-            except (OSError, LocksError):
-                if not self._options.hidden:
-                    raise
         if address is None:
             return self._dial_tunnel(name)
         self._options.check_address(address, "connects to")  # it may be from another node
