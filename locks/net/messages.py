@@ -14,6 +14,7 @@ stand for a client's wait, and a place in a queue, which may be a fraction. `doc
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from fractions import Fraction
 from typing import Annotated, Any, Final, TypeVar, get_args
 
@@ -31,7 +32,7 @@ from locks.core.messages import (
     StandingElsewhere,
     Surrender,
 )
-from locks.errors import OperatingError
+from locks.errors import InvalidOption, OperatingError, nearest
 from locks.lock_ids import DEEPEST, check_lock_id, shown
 from locks.model import AgentId, Contender, Deadlock, Require, View
 from locks.ranges import (
@@ -56,6 +57,8 @@ LARGEST_PAYLOAD: Final = 16 * 2**20  # bytes
 MOST_SERVERS: Final = 1000
 MOST_NAMES: Final = 1000  # nodes that one message names
 MOST_ITEMS: Final = 100  # requests in one page of a view
+SHORTEST_TICKTIME: Final = 0.1  # seconds
+LONGEST_TICKTIME: Final = 86_400.0
 FORGET: Final = 600.0  # seconds until a node is forgotten that was neither asked for nor seen
 
 
@@ -124,17 +127,45 @@ class Limits(Value, frozen=True):
     watches: Annotated[int, Meta(ge=1)] = 1_000
     transactions: Annotated[int, Meta(ge=1)] = 20_000
 
+    @classmethod
+    def check(cls, given: Any) -> Limits:
+        """Limits from a mapping, such as `{"waits": 100}`; the rest have their defaults.
+
+        Raises:
+            InvalidOption: A name or a number is wrong.
+        """
+        if not isinstance(given, Mapping):
+            raise InvalidOption(
+                f'limits={shown(given)} is not a mapping; use one, such as {{"requests": 10_000, "waits": 100}}',
+                limits=shown(given),
+            )
+        names = cls.__struct_fields__
+        for name, number in given.items():
+            if name not in names:
+                raise InvalidOption(
+                    f"there is no limit of {shown(name)}; the limits are {', '.join(names)}{nearest(str(name), names)}",
+                    limits=shown(name),
+                )
+            if type(number) is not int or not 1 <= number < 1 << 63:
+                raise InvalidOption(
+                    f"the limit of {name} is {shown(number)}, but must be a whole number from 1 on",
+                    limits=shown(number),
+                )
+        return cls(**given)
+
 
 class Greeting(Message, frozen=True):
     """The first question on a connection: use me as a lock server, if I have one for others.
 
     Attributes:
         version: The last version of the sender's lock table.
+        ticktime: After how many seconds of silence the sender takes the receiver for dead.
         known: The nodes that it names.
         limits: What the receiver may have at its lock server.
     """
 
     version: Version
+    ticktime: Annotated[float, Meta(ge=SHORTEST_TICKTIME, le=LONGEST_TICKTIME)]
     known: Annotated[tuple[News, ...], Meta(max_length=MOST_NAMES)]
     limits: Limits
 

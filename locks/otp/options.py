@@ -17,7 +17,7 @@ from locks.model import NODE_NAME, Require, check_node_name, check_require, is_s
 from locks.otp.admission.certificates import expiry_of, host_of, hosts_of, wrong_host
 from locks.otp.admission.cookies import Cookies
 from locks.otp.admission.secret import Cookie
-from locks.otp.links.budgets import Limits
+from locks.net.messages import Limits
 from locks.otp.names.addresses import Address, HostAndPort, Locator, UnixAddress, place
 from locks.runtime.first_use import Unloaded
 

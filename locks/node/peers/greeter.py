@@ -18,22 +18,21 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from locks.errors import InvalidOption
-from locks.node.peers.greeting import Greeting, pack_greeting, pack_refusal, unpack_greeting
-from locks.otp.bytes.fields import BadMessage
-from locks.otp.bytes.terms import Atom
-from locks.otp.links.budgets import Limits
+from locks.model import check_node_name
+from locks.net import messages
+from locks.net.messages import BadMessage, Done, Greeting, Limits, Refusal
+from locks.node.peers.versions import ClocksDiffer, check_version, taken_over
 from locks.otp.links.link import Link
 from locks.otp.names.address_book import NAMES, News
 from locks.otp.options import NET_TICKTIME
+from locks.ranges import LONGEST_TEXT
 from locks.runtime.clock import monotonic
 from locks.runtime.waiter import run_in_hub
-from locks.wire.forms import LOCK_SERVER
-from locks.wire.versions import ClocksDiffer, taken_over
 
 if TYPE_CHECKING:
+    from locks.net.exchange import Exchange
     from locks.node.peers.local_node import LocalNode
     from locks.otp.distribution import Distribution
-    from locks.otp.process.processes import Processes
     from locks.runtime.executor import Executor
 
 __all__ = ["Greeter"]
@@ -49,7 +48,7 @@ class Greeter:
         node: The node.
         executor: Does its background work.
         distribution: Its connections.
-        processes: Calls processes over them.
+        exchange: Calls other nodes over them.
         is_member: Whether the lock server of a node can be asked.
         on_greeted: Called with the connection of a node that has greeted this one, and its limits.
         on_answered: Called with a connection, whether the greeting on it was answered, and the
@@ -61,7 +60,7 @@ class Greeter:
         node: LocalNode,
         executor: Executor,
         distribution: Distribution,
-        processes: Processes,
+        exchange: Exchange,
         *,
         is_member: Callable[[str], bool],
         on_greeted: Callable[[Link, Limits], object],
@@ -70,7 +69,7 @@ class Greeter:
         self._node = node
         self._executor = executor
         self._distribution = distribution
-        self._processes = processes
+        self._exchange = exchange
         self._is_member = is_member
         self._on_greeted = on_greeted
         self._on_answered = on_answered
@@ -103,15 +102,15 @@ class Greeter:
 
     def _send(self, link: Link, known: list[News]) -> None:
         options = self._distribution.options
-        greeting = pack_greeting(
+        ticktime = options.net_ticktime or NET_TICKTIME
+        greeting = Greeting(
             self._node.server.machine.version,
-            options.net_ticktime or NET_TICKTIME,
-            known if options.mesh else [],
-            self._distribution.options.limits,
+            float(min(max(ticktime, messages.SHORTEST_TICKTIME), messages.LONGEST_TICKTIME)),
+            tuple(_told(each) for each in known) if options.mesh else (),
+            options.limits,
         )
         self._unanswered[link.peer.name] = link
-        told = partial(self._answered, link)
-        self._processes.call(link.peer.name, LOCK_SERVER, greeting, told)
+        self._exchange.call(link.peer.name, greeting, partial(self._answered, link))
 
     def _answered(self, link: Link, answered: bool, answer: Any) -> None:
         """Take in the answer to a greeting."""
@@ -133,7 +132,7 @@ class Greeter:
 
     # --- The greetings of others ----------------------------------------------------------------
 
-    def take_greeting(self, name: str, term: Any) -> Any:
+    def take_greeting(self, name: str, greeting: Greeting) -> Done | Refusal:
         """Take in the greeting of another node.
 
         Returns:
@@ -142,26 +141,27 @@ class Greeter:
         Raises:
             BadMessage: The greeting is wrong; the caller closes the connection.
         """
-        link = self._distribution.links.get(name)
-        if link is None:
-            return None
+        link = self._distribution.links[name]
         try:
-            greeting = unpack_greeting(term)
+            check_version(greeting.version)
+            for news in greeting.known:
+                check_node_name(news.name)
         except ClocksDiffer as error:
             return self._refuse(name, error.days)
-        except BadMessage as error:
+        except InvalidOption as error:
             raise BadMessage(f"its greeting is invalid: {error}") from None
         self._take(link, greeting)
-        return Atom("ok")
+        return Done()
 
-    def _refuse(self, name: str, days: float) -> Any:
+    def _refuse(self, name: str, days: float) -> Refusal:
         """The clocks differ; both sides say so. The other node greets again, and is taken when the clocks are right."""
         text = f"its clock and that of {self._node.name} differ by {days:.1f} days; correct them"
         self._node.refusals[name] = text
         self._node.notices.warn(
             "clock", name, "%s does not use %s: %s", self._node.name, name, text
         )
-        return pack_refusal(f"its clock and that of {name} differ by {days:.1f} days; correct them")
+        why = f"its clock and that of {name} differ by {days:.1f} days; correct them"
+        return Refusal(why[:LONGEST_TEXT])
 
     def _take(self, link: Link, greeting: Greeting) -> None:
         name = link.peer.name
@@ -172,7 +172,7 @@ class Greeter:
             distribution.pace_changed()
         link.ticktime = distribution.options.net_ticktime or NET_TICKTIME
         if distribution.options.mesh:
-            self._hear(name, greeting.known)
+            self._hear(name, [_news(each) for each in greeting.known])
             if any(news.name == name for news in greeting.known):
                 self._came(name)
         self._node.server.raise_to(taken_over(greeting.version))
@@ -229,3 +229,12 @@ class Greeter:
                 if news:
                     self._send(link, news)
                 owed.clear()
+
+
+def _told(news: News) -> messages.News:
+    host, port = news.address
+    return messages.News(news.name, host, port, float(news.age))
+
+
+def _news(told: messages.News) -> News:
+    return News(told.name, (told.host, told.port), told.age)

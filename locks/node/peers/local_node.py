@@ -17,10 +17,11 @@ from locks.otp.notices import Notices
 
 if TYPE_CHECKING:
     from locks.otp.distribution import Distribution
-    from locks.otp.links.budgets import Limits
+    from locks.net.messages import Limits
     from locks.otp.links.silence import Silence
-    from locks.otp.process.processes import Processes
-    from locks.otp.process.remote import Remotes
+    from locks.net.actors import Actors
+    from locks.net.exchange import Exchange
+    from locks.node.peers.guests import Guests
     from locks.runtime.executor import Executor
 
 __all__ = ["Connections", "LocalNode"]
@@ -72,8 +73,9 @@ class Connections(Protocol):
         executor: Does its background work.
         members: The nodes with a lock server that can be asked.
         distribution: The connections.
-        processes: The processes that can be reached over them.
-        remotes: References to these.
+        exchange: Sends frames over them.
+        actors: The actors that can be reached over them.
+        guests: What other nodes have at the lock server.
         silence: Watches which connected nodes are silent.
         limits: What this node may have at the lock servers of connected nodes, as far as they said.
     """
@@ -82,7 +84,8 @@ class Connections(Protocol):
     executor: Executor
     members: set[str]
     distribution: Distribution
-    processes: Processes
-    remotes: Remotes
+    exchange: Exchange
+    actors: Actors
+    guests: Guests
     silence: Silence
     limits: dict[str, Limits]

@@ -15,26 +15,20 @@ from collections.abc import Callable, Mapping
 from heapq import heappop, heappush
 from typing import Any, Final, NamedTuple
 
-from locks.errors import InvalidOption, OperatingError, nearest
-from locks.lock_ids import shown
+from locks.net.exchange import check_budget
 from locks.runtime.clock import monotonic
 
 __all__ = [
-    "MOST_CALLS",
     "MOST_LINKS",
     "MOST_MEMBERSHIPS",
     "MOST_MONITORS",
-    "Limits",
-    "OverBudget",
     "Pace",
     "Tally",
     "Traffic",
-    "check_budget",
 ]
 
 MOST_MONITORS = 20_000  # monitors of this node's processes
 MOST_LINKS = 20_000  # links with this node's processes
-MOST_CALLS = 10_000  # calls that wait for an answer
 MOST_MEMBERSHIPS = 100_000  # of its processes in process groups, in one scope
 SLICE: Final = 0.00025  # seconds for the messages of one link, until others are served
 ALONE: Final = 0.002  # seconds for them while no other link has sent anything lately
@@ -44,58 +38,6 @@ FORGIVEN: Final = SAVED / 2  # with that much left, a node does not pause for on
 LONGEST_PAUSE: Final = 3.0  # seconds
 TOGETHER: Final = 5.0  # seconds; nodes that have sent something within are protected from long work
 KEPT: Final = 1000  # nodes whose use of time is remembered
-
-
-class Limits(NamedTuple):
-    """What each program may have at this node's lock server.
-
-    Attributes:
-        requests: Its locks and requests.
-        waits: Those of them that wait.
-        watches: The lock ids that its processes watch.
-        transactions: Its transactions with locks or requests.
-    """
-
-    requests: int = 1_000_000
-    waits: int = 1_000_000
-    watches: int = 1_000
-    transactions: int = 20_000
-
-    @classmethod
-    def check(cls, given: Any) -> Limits:
-        """Limits from a mapping, such as `{"waits": 100}`; the rest have their defaults.
-
-        Raises:
-            InvalidOption: A name or a number is wrong.
-        """
-        if not isinstance(given, Mapping):
-            raise InvalidOption(
-                f'limits={shown(given)} is not a mapping; use one, such as {{"requests": 10_000, "waits": 100}}',
-                limits=shown(given),
-            )
-        for name, number in given.items():
-            if name not in cls._fields:
-                known = ", ".join(cls._fields)
-                raise InvalidOption(
-                    f"there is no limit of {shown(name)}; the limits are {known}{nearest(str(name), cls._fields)}",
-                    limits=shown(name),
-                )
-            if type(number) is not int or not 1 <= number < 1 << 63:
-                raise InvalidOption(
-                    f"the limit of {name} is {shown(number)}, but must be a whole number from 1 on",
-                    limits=shown(number),
-                )
-        return cls(**given)
-
-
-class OverBudget(OperatingError):
-    """Another node keeps more here than its budget allows."""
-
-
-def check_budget(number: int, most: int, what: str) -> None:
-    """Raise `OverBudget` if a number exceeds the budget."""
-    if number > most:
-        raise OverBudget(f"it has more than {most:,} {what} here")
 
 
 class Tally:
