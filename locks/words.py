@@ -40,30 +40,37 @@ if TYPE_CHECKING:
     """The name of a lock: key elements, from the root of the tree downwards."""
     KnownId = LockId
     """Likewise, in what servers and agents tell of: it may also stand for a client's wait (`HELD_UP`)."""
+    Key = Hashable
+    """An element of a lock id, or the name of a group."""
     Place = int | Fraction
     """Position of a request in its queue; each of its two numbers has at most `PLACE_BITS`."""
 else:
 
-    class _Checked(type):
+    class Checked(type):
         """Makes types for which the decoder asks `locks.net.messages` for a check, because no bound says what they are."""
 
         def __instancecheck__(cls, value):
             return isinstance(value, cls.kinds)
 
-    class LockId(metaclass=_Checked):
+    class LockId(metaclass=Checked):
         """The name of a lock, as above."""
 
         kinds = tuple
 
-    class KnownId(metaclass=_Checked):
+    class KnownId(metaclass=Checked):
         """Likewise, or the id of a client's wait."""
 
         kinds = tuple
 
-    class Place(metaclass=_Checked):
+    class Place(metaclass=Checked):
         """A position in a queue."""
 
         kinds = (int, Fraction)
+
+    class Key(metaclass=Checked):
+        """An element of a lock id, or the name of a group."""
+
+        kinds = object
 
 
 Mode = Literal["read", "write"]
@@ -112,11 +119,12 @@ def units_of(lock_id: LockId) -> int:
 # An element that is written in a lock id as it is, would be read as something else, and is quoted.
 _READ_AS_VALUE = re.compile(
     r"""-?(0|[1-9]\d*|\d+\.\d+(e[-+]?\d+)?|\d+e[-+]?\d+|0x[\da-f]+)|None|True|False"""
-    r"""|['"(\[<-].*|b['"].*|Atom\(.*|.*\*\d+|election .*""",
+    r"""|['"(\[<-].*|b['"].*|.*\*\d+|election .*""",
     re.DOTALL,
 )
-ELECTIONS = "locks_leader"
-"""The first element of the ids of elections' locks: an atom."""
+ELECTION_ID, MERGE_ID = "$election", "$election merge"
+"""The first elements of the ids of elections' locks: the leader's, and the one under which states are merged."""
+ELECTIONS = frozenset((ELECTION_ID, MERGE_ID))
 ELECTION, MERGE = "election ", " merge"
 
 
@@ -129,11 +137,8 @@ def show(lock_id: LockId) -> str:
     units = units_of(lock_id)
     elements = lock_id[:-1] if units else lock_id
     first = elements[0] if elements else None
-    if _is_atom(first) and str(first) == ELECTIONS and not units:
-        if len(elements) == 2:
-            return show_election(elements[1])
-        if len(elements) == 3 and _is_atom(elements[1]) and str(elements[1]) == "sync":
-            return show_election(elements[2], merges=True)
+    if first in ELECTIONS and len(elements) == 2 and not units:
+        return show_election(elements[1], merges=first == MERGE_ID)
     text = "/".join([_element(each) for each in elements])
     if text[:1] in ("(", "[", "-"):  # what begins like that is read as a whole, or as an option
         text = _literal(elements)
@@ -176,14 +181,9 @@ def _literal(element: object) -> str:
         return hex(element)
     if type(element) is float and element in (inf, -inf):
         return "1e999" if element > 0 else "-1e999"
-    if isinstance(element, (str, bytes, int, float, NoneType)) or _is_atom(element):
+    if isinstance(element, (str, bytes, int, float, NoneType)):
         return repr(element)
     return str(element)
-
-
-def _is_atom(element: object) -> bool:
-    """Whether it is an atom, which ids of elections and of Erlang programs have; its type is above this module."""
-    return type(element).__name__ == "Atom"
 
 
 def show_all(ids: Sequence[LockId]) -> str:
@@ -196,8 +196,7 @@ def show_all(ids: Sequence[LockId]) -> str:
 class AgentId(NamedTuple):
     """An agent's reference. References are totally ordered, the same way on every node.
 
-    A larger reference is younger: creation time is compared first, then the node. A reference is a pid for
-    other nodes, and Erlang orders pids the same way.
+    A larger reference is younger: creation time is compared first, then the node.
 
     Attributes:
         created: Time of creation in 1/4096 of a microsecond since 1970, by the clock of its node;

@@ -24,13 +24,13 @@ from locks.runtime.monitor import current_client, watch_end
 from locks.runtime.native import native_rlock
 from locks.runtime.port import world
 from locks.runtime.waiter import Event
+from locks.words import ELECTION_ID
 from locks_leader.api import check_is_shared, start
 from locks_leader.behaviour import Behaviour
 from locks_leader.errors import LeadershipLost, LeaderTimeout
 from locks_leader.policy import Policy, named_nodes, policy_of
 from locks_leader.shell.acquaintance import servers_of
 from locks_leader.shell.obstacles import too_few, who_leads
-from locks_leader.shell.transactions import LOCKS_LEADER
 from locks_leader.state import ElectionState
 
 if sys.version_info >= (3, 11):
@@ -260,7 +260,7 @@ class Election(Movable):
         policy = policy_of(self._policy, self._nodes, servers_of(node, self.name))
         if why := too_few(node, policy):
             return f": {why}"
-        leader = who_leads(node, policy, (LOCKS_LEADER, self.name))
+        leader = who_leads(node, policy, (ELECTION_ID, self.name))
         return f": {leader} leads" if leader else ""
 
     def __call__(self, function: Callable[Concatenate[Leadership, P], R]) -> Callable[P, R | None]:

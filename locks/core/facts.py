@@ -8,7 +8,7 @@ clock, so durations do not depend on the clock of the node that asks.
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Annotated, Any
+from typing import Annotated
 
 from msgspec import Meta
 
@@ -16,6 +16,7 @@ from locks.core.statistics import NodeStatistics
 from locks.errors import assert_never
 from locks.model import AgentId, Deadlock, LockId, RequestRecord
 from locks.ranges import MOST_RECORDS, Message, Name, Names, Number, Text, Value, Version
+from locks.words import Key
 
 __all__ = [
     "MOST_CLIENTS",
@@ -189,7 +190,7 @@ class MemberFact(Value, frozen=True):
     """
 
     scope: Name
-    group: Any
+    group: Key
     member: Text
     node: Name
     program: Text

@@ -15,7 +15,6 @@ from collections.abc import Iterable
 from hashlib import sha256
 from typing import Any
 
-from locks.lock_ids import Atom
 from locks.words import ELECTIONS, LockId
 
 __all__ = ["key_of", "place"]
@@ -39,7 +38,9 @@ def _same(element: Any) -> Any:
     """An element in a form that is the same for all that are equal to it: 1, 1.0 and `True` are."""
     if isinstance(element, tuple):
         return tuple([_same(each) for each in element])
-    if isinstance(element, bool) or (isinstance(element, float) and element.is_integer() and abs(element) < 1 << 63):
+    if isinstance(element, bool) or (
+        isinstance(element, float) and element.is_integer() and abs(element) < 1 << 63
+    ):
         return int(element)
     return element
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from locks.core.facts import MemberFact, NodeFact, RequestFact
 from locks.model import AgentId, LockId, show
 from locks.node.observing.elections import (
-    LOCKS_LEADER,
+    ELECTION_ID,
     MERGE,
     PREFIX,
     ElectionLock,
@@ -25,7 +25,7 @@ from locks.node.observing.elections import (
 )
 
 __all__ = [
-    "LOCKS_LEADER",
+    "ELECTION_ID",
     "MERGE",
     "PREFIX",
     "Around",

@@ -239,12 +239,12 @@ class Local(NamedTuple):
         subject: The client that can be monitored; `None` if it lives as long as the node.
         deliver: Takes the payload of a message, and the node that it is of; in the turn. `None` if the subject is an actor,
             greenlet or thread like any other.
-        can_exit: Whether other nodes may link with it, or make it exit.
+        closed: Why other nodes must not ask it, link with it, or make it exit; empty if they may.
     """
 
     subject: Client | None
     deliver: Callable[[bytes, str], object] | None = None
-    can_exit: bool = True
+    closed: str = ""
 
 
 class Actors:
@@ -481,8 +481,8 @@ class Actors:
                 assert_never(frame)
 
     def _check_exits(self, local: Local) -> None:
-        if not local.can_exit:
-            raise BadMessage(f"{local.subject} belongs to a client of its own node")
+        if local.closed:
+            raise BadMessage(local.closed)
 
     def _told(self, speaker: str, frame: Tell) -> None:
         local = self._find(frame.to)
@@ -498,9 +498,8 @@ class Actors:
         if local is None or not isinstance(local.subject, pykka.ActorRef):
             self._fail(speaker, number, pykka.ActorDeadError(NOPROC))
             return
-        if not local.can_exit:
-            text = f"{local.subject} is an agent, and takes no messages of other nodes; call its client's node"
-            self._fail(speaker, number, MisuseError(text))
+        if local.closed:
+            self._fail(speaker, number, MisuseError(local.closed))
             return
         waiting = self._waiting.get(speaker, 0) + 1
         check_budget(waiting, MOST_CALLS, "calls that wait for an answer")

@@ -10,9 +10,9 @@ from locks.runtime.port import world
 from locks.runtime.waiter import Waiter
 
 if TYPE_CHECKING:
-    from locks.otp.links.silence import Silence
     from locks.net.exchange import Exchange
     from locks.net.messages import AnyQuestion
+    from locks.otp.links.silence import Silence
     from locks.runtime.inline import Turn
 
 __all__ = ["BlockingCalls"]

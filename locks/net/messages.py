@@ -8,8 +8,8 @@ What may change later: a field that is added stands at the end and has a default
 it. A frame, message or question of a kind that is not known is dropped (`StrangeMessage`); a question is answered by `NotUnderstood`.
 Everything else that does not decode is a fault of the other node (`BadMessage`), and ends the connection.
 
-Three types have no bound that says what they are, and are checked here: a lock id that is asked for, one that is told of, which may also
-stand for a client's wait, and a place in a queue, which may be a fraction. `docs/protocol.md` describes the protocol for other languages.
+Four types have no bound that says what they are, and are checked here: a lock id that is asked for, one that is told of, which may also
+stand for a client's wait, an element of one, and a place in a queue, which may be a fraction. `docs/protocol.md` describes the protocol for other languages.
 """
 
 from __future__ import annotations
@@ -48,9 +48,19 @@ from locks.ranges import (
     Value,
     Version,
 )
-from locks.words import HELD_UP, KnownId, LockId, Place
+from locks.words import HELD_UP, Key, KnownId, LockId, Place
 
-__all__ = ["BadMessage", "Frame", "StrangeMessage", "brief", "decode", "encode"]
+__all__ = [
+    "BadMessage",
+    "Frame",
+    "StrangeMessage",
+    "brief",
+    "checked",
+    "decode",
+    "decode_part",
+    "encode",
+    "encoded",
+]
 
 BRIEF: Final = 200  # characters of another node's data that an error shows
 LARGEST_PAYLOAD: Final = 16 * 2**20  # bytes
@@ -403,7 +413,7 @@ T = TypeVar("T")
 MOST_PLACE: Final = 1 << PLACE_BITS
 
 
-def _encoded(value: Any) -> Any:
+def encoded(value: Any) -> Any:
     """What stands for a value that MessagePack has no form for: a fraction, and a number beyond 64 bits, as their bytes."""
     if isinstance(value, Fraction):
         return [_bytes(value.numerator), _bytes(value.denominator)]
@@ -423,6 +433,9 @@ def _checked(kind: Any, value: Any) -> Any:
         if not (-MOST_PLACE < above < MOST_PLACE and 0 < below < MOST_PLACE):
             raise ValueError("a place is too large")
         return Fraction(above, below)
+    if kind is Key:
+        (key,) = check_lock_id(tuple(_tuples([value], DEEPEST)))
+        return key
     if type(value) is not list:
         raise ValueError("a lock id should be an array")
     lock_id = tuple(_tuples(value, DEEPEST))
@@ -439,16 +452,16 @@ def _tuples(values: list[Any], depth: int) -> list[Any]:
     return [tuple(_tuples(e, depth - 1)) if type(e) is list else e for e in values]
 
 
-def _hook(kind: Any, value: Any) -> Any:
+def checked(kind: Any, value: Any) -> Any:
     try:
         return _checked(kind, value)
     except (OperatingError, ValueError, TypeError) as error:
         raise ValueError(str(error)) from None
 
 
-encode: Final = msgspec.msgpack.Encoder(enc_hook=_encoded).encode
+encode: Final = msgspec.msgpack.Encoder(enc_hook=encoded).encode
 """The bytes of a frame, or of a part of one."""
-_decode: Final = msgspec.msgpack.Decoder(Frame, dec_hook=_hook).decode
+_decode: Final = msgspec.msgpack.Decoder(Frame, dec_hook=checked).decode
 _any: Final = msgspec.msgpack.Decoder().decode
 
 
@@ -522,6 +535,6 @@ def decode_part(data: bytes, kind: type[T]) -> T:
         BadMessage: They stand for none.
     """
     try:
-        return msgspec.msgpack.decode(data, type=kind, dec_hook=_hook)
+        return msgspec.msgpack.decode(data, type=kind, dec_hook=checked)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise BadMessage(f"{error}: {brief(data)}") from None

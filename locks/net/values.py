@@ -13,22 +13,35 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from types import NoneType
-from typing import Any, Final, get_args
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 import greenlet
 import msgspec
 import pykka
+from msgspec import Struct
 from msgspec.msgpack import Ext
 
 from locks.errors import MisuseError
 from locks.lock_ids import shown
-from locks.net.messages import BadMessage, StrangeMessage
+from locks.net.messages import BadMessage, StrangeMessage, checked, encoded
+from locks.words import Checked
 
-__all__ = ["Unsendable", "Values", "letters"]
+__all__ = ["Reference", "Unsendable", "Values", "letters"]
 
 DEPTH: Final = 100  # of nested values
 PLAIN: Final = frozenset((str, int, float, bool, bytes, NoneType))
 TUPLE, MAPPING, REFERENCE, LETTER = 1, 2, 3, 4
+if TYPE_CHECKING:
+    Reference = pykka.ActorRef[Any]
+    """An actor, here or on another node, in a field of a message."""
+else:
+
+    class Reference(metaclass=Checked):
+        """An actor, here or on another node, in a field of a message."""
+
+        kinds = pykka.ActorRef
+
+
 Where = tuple[str, int | str]
 """The node of a reference, and the number or the name of the actor there."""
 
@@ -66,6 +79,7 @@ class Values:
     def __init__(self, where: Callable[[Any], Where], ref: Callable[[str, int | str], Any]) -> None:
         self._where = where
         self._ref = ref
+        self._encode = msgspec.msgpack.Encoder(enc_hook=self._references).encode
         self._decode = msgspec.msgpack.Decoder(ext_hook=self._extension).decode
 
     def pack(self, value: Any) -> bytes:
@@ -92,6 +106,37 @@ class Values:
             raise
         except (msgspec.MsgspecError, ValueError, TypeError, RecursionError) as error:
             raise BadMessage(f"a value can't be read: {error}") from None
+
+    def encode(self, message: Struct) -> bytes:
+        """The bytes of a message of a closed union, whose references have the type `Reference`."""
+        return self._encode(message)
+
+    def decoder(self, union: Any) -> Callable[[bytes], Any]:
+        """Returns the message of a closed union in bytes; raises `StrangeMessage` or `BadMessage` like `decode` of frames."""
+        tags = frozenset(kind.__struct_config__.tag for kind in get_args(union))
+        decode = msgspec.msgpack.Decoder(union, dec_hook=self._reference).decode
+
+        def decode_message(data: bytes) -> Any:
+            try:
+                return decode(data)
+            except (msgspec.MsgspecError, RecursionError) as error:
+                found = self.unpack(data)
+                if type(found) is list and found and found[0] not in tags:
+                    raise StrangeMessage(f"there is no message {shown(found[0])}") from None
+                raise BadMessage(str(error)) from None
+
+        return decode_message
+
+    def _references(self, value: Any) -> Any:
+        return self._where(value) if isinstance(value, pykka.ActorRef) else encoded(value)
+
+    def _reference(self, kind: Any, value: Any) -> Any:
+        if kind is not Reference:
+            return checked(kind, value)
+        node, target = value
+        if type(node) is not str or type(target) not in (int, str):
+            raise ValueError("a reference is wrong")
+        return self._ref(node, target)
 
     def _plain(self, value: Any, depth: int) -> Any:
         kind = type(value)
@@ -124,10 +169,7 @@ class Values:
     def _extension(self, code: int, data: memoryview) -> Any:
         parts = self._decode(data)
         if code == REFERENCE:
-            node, target = parts
-            if type(node) is not str or type(target) not in (int, str):
-                raise ValueError("a reference is wrong")
-            return self._ref(node, target)
+            return self._reference(Reference, parts)
         if type(parts) is not list:
             raise ValueError(f"extension {code} should be an array")
         if code == TUPLE:

@@ -244,4 +244,3 @@ class Memory:
             self._recovery.round_over(self._told)
             self._told = {}
             self._keep()
-

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from locks.errors import InvalidOption
 from locks.lock_ids import shown
 from locks.model import NODE_NAME, Require, check_node_name, check_require, is_seconds
+from locks.net.messages import Limits
 from locks.otp.admission.certificates import expiry_of, host_of, hosts_of, wrong_host
 from locks.otp.admission.cookies import Cookies
 from locks.otp.admission.secret import Cookie
-from locks.net.messages import Limits
 from locks.otp.names.addresses import Address, HostAndPort, Locator, UnixAddress, place
 from locks.runtime.first_use import Unloaded
 

@@ -17,9 +17,9 @@ from locks.node import Node
 from locks.runtime.identity import Listener, Own
 from locks.runtime.port import world
 from locks.values import View
+from locks.words import ELECTION_ID
 from locks_leader.core.contenders import Contenders
 from locks_leader.policy import Policy
-from locks_leader.shell.transactions import LOCKS_LEADER
 
 __all__ = ["Acquaintance", "check_electorate", "is_client", "servers_of"]
 
@@ -37,7 +37,7 @@ def servers_of(node: Node, resource: Any) -> tuple[str, ...]:
         or not node.cluster.distribution.options.servers
     ):
         return ()
-    return node.servers.at((LOCKS_LEADER, resource)).nodes
+    return node.servers.at((ELECTION_ID, resource)).nodes
 
 
 def check_electorate(node: Node, policy: Policy) -> None:

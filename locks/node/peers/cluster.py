@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from functools import partial
 from typing import Any, NamedTuple
 
 import pykka
@@ -27,61 +26,74 @@ from locks.core.messages import (
     Refused,
     Release,
     Request,
+    RequestStates,
+    Resolved,
     ServerMessage,
     Surrender,
+    Surrendered,
     ToAgent,
-    Unwatch,
-    Watch,
 )
 from locks.core.parts import in_parts
 from locks.core.statistics import TrafficStatistics
-from locks.errors import LocksError, MisuseError, TransactionEnded
-from locks.lock_ids import shown, size_of
+from locks.errors import LocksError, MisuseError, TransactionEnded, assert_never
+from locks.lock_ids import is_held_up_id, shown, size_of
 from locks.model import AgentId, LockId, agent_numbered
+from locks.net import messages
+from locks.net.actors import Actors, Local, RemoteRef
+from locks.net.exchange import Exchange, check_speaker
+from locks.net.messages import (
+    Agree,
+    AnyAnswer,
+    AnyQuestion,
+    AskView,
+    BadMessage,
+    FromAgent,
+    Greeting,
+    Large,
+    Limits,
+    Refusal,
+    Seen,
+    ToServer,
+    encode,
+)
+from locks.net.messages import ToAgent as FrameToAgent
 from locks.node.client.agent import Agent
 from locks.node.client.refusals import not_from_elsewhere
 from locks.node.marks import memory_of
-from locks.node.observing.inquiries import UNKNOWN, Inquiries
+from locks.node.observing.inquiries import Inquiries
 from locks.node.observing.news import are_servers, log_node_down, log_node_up
-from locks.node.peers.agreement import SERVERS, Agreements
+from locks.node.peers.agreement import Agreements
 from locks.node.peers.arrivals import Arrivals
 from locks.node.peers.greeter import Greeter
-from locks.node.peers.greeting import GREETING, refusal_in
 from locks.node.peers.guests import Guests
 from locks.node.peers.local_node import LocalNode
+from locks.node.peers.versions import ASKED, check_version
 from locks.node.views.reader import ViewReader
-from locks.node.views.sender import ViewSender
+from locks.node.views.sender import LARGEST_PAGE, Reader, ViewSender
 from locks.node.views.slices import Slices
-from locks.otp.bytes import etf
-from locks.otp.bytes.control import BadMessage, StrangeMessage, brief, check_speaker
-from locks.otp.bytes.terms import Pid
 from locks.otp.distribution import Distribution
-from locks.otp.links.budgets import Limits, Pace
+from locks.otp.links.budgets import Pace
 from locks.otp.links.line import Line
-from locks.otp.links.link import Link
+from locks.otp.links.link import GoOn, Link
 from locks.otp.links.silence import Silence
 from locks.otp.names.addresses import place
 from locks.otp.options import Options
-from locks.otp.process.processes import CAST, Local, Processes, parse_call, parse_cast
-from locks.otp.process.remote import Errors, RemoteRef, Remotes
+from locks.otp.process.processes import Processes
 from locks.otp.tunnel.channels import Channels
 from locks.otp.tunnel.tunnels import Tunnels
 from locks.otp.tunnel.wishes import Wishes
+from locks.ranges import one_line
 from locks.runtime.addressed import OfAnotherNode
 from locks.runtime.executor import Executor
 from locks.runtime.identity import Listener
 from locks.runtime.monitor import Client
-from locks.wire import pages
-from locks.wire.forms import LOCK_SERVER, agent_of, is_ours, pid_of, to_lock_id
-from locks.wire.messages import pack, unpack_to_agent, unpack_to_server
-from locks.wire.refusals import pack_attributes, unpack_error
-from locks.wire.urgency import kind_of
-from locks.wire.values import VIEW, pack_view
 
 __all__ = ["Cluster", "NodeDown", "NodeUp"]
 
 logger = logging.getLogger("locks.nodes")
 
+OLD = 112  # the first byte of a frame of tunnels
+UNSENDABLE = (OverflowError, UnicodeEncodeError, NotImplementedError, TypeError)
 ANSWERED = frozenset((RaiseVersion, Release, Request, Surrender))  # lock servers answer these
 
 
@@ -139,25 +151,34 @@ class Cluster:
             on_down=self._disconnected,
             refusals=node.refusals,
             notices=node.notices,
-            line=Line(Pace(), kind_of),
-            on_frame=lambda link, frame: self.processes.reading.receive(link, frame),
-            on_doubt=lambda link: self.processes.prod(link),
+            line=Line(Pace()),
+            on_frame=self._take_frame,
+            on_doubt=lambda link: self.exchange.ping(link),
             dial_tunnel=lambda name: self.tunnels.dial(name),
         )
         self.distribution.open()
-        self.processes = Processes(
-            self.distribution,
+        self.exchange = Exchange(node.name, self.distribution.links, node.notices, self)
+        self.actors = Actors(
+            self.exchange,
             node.turn,
             executor,
             new_number=node.new_number,
             find=self._find,
             number_of=self._number_of,
         )
+        self.processes = Processes(
+            self.distribution,
+            node.turn,
+            executor,
+            new_number=node.new_number,
+            find=lambda number: None,
+            number_of=lambda client: None,
+        )
         self.silence = Silence(
             self.distribution.links,
             node.turn,
             executor,
-            doubt=self.processes.prod,
+            doubt=self.exchange.ping,
             awaited=self._awaited,
             changed=self._hears,
             lasts=lambda name: self.tunnels.avoid(
@@ -183,15 +204,12 @@ class Cluster:
             changed=self._channel_changed,
         )
         self.wishes = Wishes(self.distribution, node.turn, executor)
-        self.remotes = Remotes(
-            node.name, self.processes, node.turn, executor, Errors(pack_attributes, unpack_error)
-        )
         self.limits: dict[str, Limits] = {}
         self.greeter = Greeter(
             node,
             executor,
             self.distribution,
-            self.processes,
+            self.exchange,
             is_member=self.members.__contains__,
             on_greeted=self._has_greeted,
             on_answered=self._greeted,
@@ -199,7 +217,7 @@ class Cluster:
         self.agreements = Agreements(
             node,
             executor,
-            self.processes,
+            self.exchange,
             node.servers,
             on_agreed=self._may_join,
         )
@@ -221,7 +239,6 @@ class Cluster:
         self._lost_servers: set[str] = set()  # until they are back
         self.on_connected: list[Callable[[str], object]] = []
         self.on_silence: dict[Callable[[], object], None] = {}
-        self.processes.register(LOCK_SERVER, Local(self._to_server, node.server))
         if options.state is not None:
             memory_of(node, options.state)
         if node.servers is not None and node.name in node.servers.nodes:
@@ -243,10 +260,10 @@ class Cluster:
     def _greeted(self, link: Link, answered: bool, answer: Any) -> None:
         """Take in the answer to a greeting."""
         name = link.peer.name
-        if not answered and answer != "noconnection":
-            self.arrivals.came(name, has_server=False)
-            self.greeter.greet_again(link)
-        elif (why := refusal_in(answer)) is not None:
+        if not answered:
+            return  # the connection is lost
+        if isinstance(answer, Refusal):
+            why = one_line(answer.why)
             self.node.refusals[name] = why
             self.node.notices.warn(
                 "refused", name, "%s does not serve %s: %s", name, self.node.name, why
@@ -254,7 +271,7 @@ class Cluster:
             self._refused_by.add(name)
             self._left(name)
             self.greeter.greet_again(link)
-        elif answered and name in self._refused_by:
+        elif name in self._refused_by:
             self._refused_by.discard(name)
             self.node.refusals.pop(name, None)
             self._may_join(name)
@@ -340,6 +357,7 @@ class Cluster:
         self._refused_by.discard(name)
         self._left(name)
         self.processes.lost(name)
+        self.exchange.lost(name)
         self.silence.lost(name)
         self.tunnels.lost(name)
         self.guests.lost(name)
@@ -390,23 +408,21 @@ class Cluster:
 
     def register(self, name: str, actor: pykka.ActorRef[Any]) -> None:
         """Let an actor be reached from other nodes by a name, for as long as it lives."""
-        before = self.processes.registered(name)
+        before = self.actors.registered(name)
         if before is not None:
             raise MisuseError(f"can't use the name {name!r}: {before.subject} has it", name=name)
-        self.remotes.register(name, actor)
+        self.actors.register(name, Local(actor))
 
     def ref_of(self, agent: AgentId) -> RemoteRef | None:
         """A reference to an agent of another node, if that is connected and may have it."""
-        link = self.distribution.links.get(agent.node)
-        if link is None or agent_numbered(agent.created, agent.node) != agent:
-            return None
-        return self.remotes.ref(agent.node, pid_of(agent, link.peer.creation))
+        known = agent.node in self.distribution.links
+        return self.actors.ref(agent.node, agent.created) if known else None
 
     def agent_behind(self, ref: OfAnotherNode) -> AgentId | None:
         """The id of an agent of another node; `None` for a name, which agents lack."""
         if not isinstance(ref, RemoteRef) or isinstance(ref.target, str):
             return None
-        return agent_of(ref.target)
+        return agent_numbered(ref.target, ref.node)
 
     def place_of(self, name: str) -> str | None:
         """The address at which another node is looked for, as text, if known."""
@@ -414,30 +430,28 @@ class Cluster:
         return None if address is None else place(address)
 
     def link(self, actor: Client, other: RemoteRef) -> None:
-        """Link something of this node with a process of another one."""
-        self.processes.link(actor, self.remotes.pid_of(actor), self.remotes.pid_of(other))
+        """Link something of this node with an actor of another one."""
+        self.actors.link(actor, other)
 
     # --- Messages to others, in the turn --------------------------------------------------------
 
-    def to_server(self, name: str, agent: AgentId, message: ServerMessage) -> None:
+    def send_to_server(self, name: str, agent: AgentId, message: ServerMessage) -> None:
         """An agent sends a message to the lock server of another node."""
         if name not in self.members:
             return
         last, encoded = self._last
-        # Several nodes get the same message, so the last one is kept encoded. Compare the types,
-        # too: messages of different classes may be equal as tuples.
-        if type(message) is not type(last) or message != last:
+        if message is not last:  # several nodes get the same message
             try:
-                encoded = etf.encode((CAST, pack(message)))
-            except etf.EncodeError as error:
+                encoded = encode(ToServer(message))  # type: ignore[arg-type]  # agents watch nothing
+            except UNSENDABLE as error:
                 self._unsent(agent, message, error)
                 return
             self._last = (message, encoded)
-        self.processes.send_named(name, LOCK_SERVER, encoded)
+        self.distribution.links[name].send(encoded)
         if type(message) in ANSWERED:
             self.silence.asked(name)
 
-    def to_agent(self, agent: AgentId, message: AgentMessage) -> None:
+    def send_to_agent(self, agent: AgentId, message: AgentMessage) -> None:
         """The lock server, or an agent, sends a message to an agent of another node."""
         link = self.distribution.links.get(agent.node)
         if link is None:
@@ -446,16 +460,13 @@ class Cluster:
             ):  # the others are of lock servers that the agent is connected with
                 self._tell_over_channel(agent, message)
             return
-        pid = pid_of(agent, link.peer.creation)
         for part in in_parts(message, agent):
             try:
-                encoded = etf.encode(pack(part, agent))
-            except etf.EncodeError as error:
+                link.send(encode(FrameToAgent(agent.created, part)))
+            except UNSENDABLE as error:
                 self._unsendable(agent, error)
-            else:
-                self.processes.send(pid, encoded)
 
-    def _unsendable(self, agent: AgentId, error: etf.EncodeError) -> None:
+    def _unsendable(self, agent: AgentId, error: Exception) -> None:
         text = "a message for %s can't be sent: %s"
         self.executor.run_soon(logger.error, text, agent, error)
 
@@ -472,31 +483,14 @@ class Cluster:
                 self.channels.want(agent.node)
             return
         for part in in_parts(message, agent):
-            try:
-                encoded = etf.encode((agent.created, pack(part, agent)))
-            except etf.EncodeError as error:
-                self._unsendable(agent, error)
-            else:
-                self.channels.send(agent.node, encoded)
+            self.channels.send(agent.node, encode(FrameToAgent(agent.created, part)))
 
     def _told_over_channel(self, peer: str, data: bytes) -> None:
         """Take in a message from an agent of a node that is not connected."""
-        try:
-            term = etf.decode(data)
-        except etf.DecodeError as error:
-            raise BadMessage(str(error)) from None
-        if type(term) is not tuple or len(term) != 2 or type(term[0]) is not int:
-            raise BadMessage(f"{brief(term)} is not for an agent")
-        number, message = term
-        if not 0 <= number < 1 << 64 or not is_ours(message):
-            raise BadMessage(f"{brief(term)} is not for an agent")
-        agent = self.node.agents_by_id.get(agent_numbered(number, self.node.name))
-        if agent is None:
-            return  # it has ended
-        unpacked = unpack_to_agent(message, agent.id, agent.machine.client, peer)
-        if type(unpacked) is not Knowledge:
-            raise BadMessage(f"{brief(message[1])} is not what agents tell each other")
-        self.node.deliver(agent, unpacked)
+        frame = messages.decode(data)
+        if not isinstance(frame, FrameToAgent) or type(frame.message) is not Knowledge:
+            raise BadMessage("it is not what agents tell each other")
+        self.to_agent(peer, frame.number, frame.message)
 
     def _channel_changed(self, peer: str, is_open: bool) -> None:
         """There is a channel to a node, or it is gone."""
@@ -511,7 +505,7 @@ class Cluster:
                 nodes |= agent.machine.partners
         return nodes - self.distribution.links.keys() - {self.node.name}
 
-    def _unsent(self, agent: AgentId, message: ServerMessage, error: etf.EncodeError) -> None:
+    def _unsent(self, agent: AgentId, message: ServerMessage, error: Exception) -> None:
         """End an agent of ours whose message can't be sent; its client gets the reason."""
         text = f"{shown(message)} of transaction {agent} can't be sent: {error}"
         self.executor.run_soon(logger.error, "%s", text)
@@ -524,7 +518,7 @@ class Cluster:
 
     def could_not_send(self, error: Exception) -> bool:
         """Whether an error means that a message can't be sent."""
-        return isinstance(error, etf.EncodeError)
+        return isinstance(error, UNSENDABLE)
 
     def flush(self) -> bool:
         """Send all output, which may lose links; return whether there are new messages in the turn."""
@@ -537,62 +531,84 @@ class Cluster:
 
     # --- Messages from others, in the turn ------------------------------------------------------
 
+    def _take_frame(self, link: Link, body: bytes) -> GoOn | None:
+        if body[0] == OLD:
+            return self.processes.reading.receive(link, body)
+        self.exchange.take_in(link, body)
+        return None
+
     def _find(self, number: int) -> Local | None:
-        """The agent with a pid's number."""
+        """The agent with a number."""
         agent = self.node.agents_by_id.get(agent_numbered(number, self.node.name))
-        if agent is None:
-            return None
-        return Local(partial(self._to_agent, agent), agent, can_exit=False)
+        return None if agent is None else Local(agent, closed=str(not_from_elsewhere(agent.id)))
 
     def _number_of(self, subject: Client) -> int | None:
-        """The number of the pid of an agent: others know its reference already."""
+        """The number of an agent: others know it already."""
         agent: Any = subject  # foreign: access its attributes only if it is one of ours
         return agent.id.created if issubclass(type(agent), Agent) else None
 
-    def _to_server(self, message: Any, sender: Pid | None) -> None:
-        """A process of another node sends something to our lock server."""
-        if sender is None:
-            return
-        try:
-            term = parse_cast(message)
-            if is_ours(term):
-                self._take_ours(term, sender)
-                return
-            call = parse_call(message)
-            if call is None:
-                raise StrangeMessage(f"{brief(term)} is not a message for a lock server")
-            caller, tag, request = call
-            check_speaker(caller, sender.node)
-            if is_ours(request) and request[1] == VIEW and len(request) == 3:
+    def to_server(self, speaker: str, message: FromAgent) -> None:
+        """An agent of another node sends something to our lock server."""
+        check_speaker(message.agent.node, speaker)
+        if type(message) is Request and is_held_up_id(message.lock_id):
+            raise BadMessage("it requests what stands for a wait")
+        if type(message) is RaiseVersion:
+            check_version(message.version, ASKED)
+        if self.guests.admit(speaker, message):
+            self.node.deliver(self.node.server, message)
+
+    def to_agent(self, speaker: str, number: int, message: AgentMessage) -> None:
+        """A lock server or an agent of another node sends something to one of our agents."""
+        agent = self.node.agents_by_id.get(agent_numbered(number, self.node.name))
+        if agent is None:
+            return  # it has ended
+        if isinstance(message, (RequestStates, Surrendered, Resolved, Knowledge)):
+            for record in message.records:
+                check_version(record.version)
+        if isinstance(message, Knowledge):
+            check_speaker(message.sender.node, speaker)
+        elif not isinstance(message, Resolved):
+            check_speaker(message.node, speaker)
+        if isinstance(message, Surrendered) and message.message.agent != agent.id:
+            raise BadMessage("it answers a surrender of another agent")
+        self.node.deliver(agent, message)
+
+    def asked(
+        self, speaker: str, question: AnyQuestion, answer: Callable[[AnyAnswer], object]
+    ) -> None:
+        """Another node asks something."""
+        match question:
+            case Greeting():
+                answer(self.greeter.take_greeting(speaker, question))
+            case Agree():
+                answer(self.agreements.take_servers(speaker, question))
+            case AskView():
                 # After this step, in which earlier messages, such as a release, are carried out.
-                lock_id = to_lock_id(request[2])
-                self.node.turn.post(self._answer_view, caller, tag, lock_id)
-            elif not self.inquiries.take_call(caller, tag, request):
-                self.remotes.answer_term(caller, tag, self._answer(sender.node, request))
-        except StrangeMessage as error:
-            self.ignored("ignored a message of %s: %s", sender.node, error)
+                self.node.turn.post(self._answer_view, question.lock_id, answer)
+            case _:
+                self.inquiries.asked(speaker, question, answer)
+
+    def about_views(
+        self, speaker: str, frame: messages.Read | messages.EndRead | messages.Page | messages.Taken
+    ) -> None:
+        """Another node reads a view of ours, or tells of one of its own."""
+        match frame:
+            case messages.Read(reading, lock_id):
+                self.guests.reads(speaker, reading)
+                self.readers.begin_watch(Reader(speaker, reading), lock_id)
+            case messages.EndRead(reading):
+                self.guests.ends_reading(speaker, reading)
+                self.readers.end_watch(Reader(speaker, reading))
+            case messages.Taken(reading, number):
+                self.readers.taken(Reader(speaker, reading), number)
+            case messages.Page():
+                self.views.page(speaker, frame)
+            case _:
+                assert_never(frame)
 
     def ignored(self, text: str, *args: object) -> None:
         """Log that the present message of another node was ignored."""
-        self.node.notices.warn("ignored", self.processes.speaker, text, *args)
-
-    def _take_ours(self, term: tuple[Any, ...], sender: Pid) -> None:
-        """Take in a message of another node to our lock server."""
-        if term[1] is pages.TAKEN:
-            self.readers.taken(sender.node, *pages.unpack_taken(term))
-            return
-        message = unpack_to_server(term, sender.node)
-        if not self.guests.admit(sender.node, message):
-            return
-        watcher: Any  # a pid
-        if type(message) is Watch:
-            watcher, lock_id = message
-            self.readers.begin_watch(watcher, lock_id)
-        elif type(message) is Unwatch:
-            watcher, lock_id = message
-            self.readers.end_watch(watcher, lock_id)
-        else:
-            self.node.deliver(self.node.server, message)
+        self.node.notices.warn("ignored", self.node.name, text, *args)
 
     def _refuse(self, name: str, agent: AgentId, answer: Refused) -> None:
         """Refuse a request of a node that is at a limit."""
@@ -601,45 +617,18 @@ class Cluster:
         self.node.notices.warn("limit", name, warning, here, name, text)
         self.node.perform(self.node.server, [ToAgent(agent, answer)])
 
-    def _answer(self, name: str, request: Any) -> Any:
-        """The answer to a call of the lock server."""
-        if is_ours(request) and request[1] == GREETING:
-            return self.greeter.take_greeting(name, request)
-        if is_ours(request) and request[1] == SERVERS:
-            return self.agreements.take_servers(name, request)
-        return UNKNOWN
-
-    def _to_agent(self, agent: Agent, message: Any, sender: Pid | None) -> None:
-        """A process of another node sends something to one of our agents."""
-        try:
-            if is_ours(message):
-                speaker = self.processes.speaker
-                unpacked = unpack_to_agent(message, agent.id, agent.machine.client, speaker)
-                self.node.deliver(agent, unpacked)
-                return
-            call = parse_call(message)
-            if call is None:
-                raise StrangeMessage(f"{brief(message)} is not a message for an agent")
-            caller, tag, _ = call
-            check_speaker(caller, self.processes.speaker)
-            self.remotes.answer_term(caller, tag, not_from_elsewhere(agent.id))
-        except StrangeMessage as error:
-            self.ignored("ignored a message to %s: %s", agent, error)
-
     # --- Watching -------------------------------------------------------------------------------
 
-    def _answer_view(self, caller: Pid, tag: Any, lock_id: LockId) -> None:
-        self.remotes.answer_term(caller, tag, self._view(lock_id))
-
-    def _view(self, lock_id: LockId) -> Any:
-        """The answer to a query for a view: the view, if it fits into one page."""
+    def _answer_view(self, lock_id: LockId, answer: Callable[[AnyAnswer], object]) -> None:
+        """Answer a query for a view: with the view, if it fits into one page."""
         machine = self.node.server.machine
         size = 0
         for count, entry in enumerate(machine.table.related(lock_id)):
             size += size_of(entry.slot.lock_id)
-            if count >= pages.MOST_ITEMS or size > pages.LARGEST_PAGE:
-                return pages.LARGE
-        return pack_view(machine.view(lock_id))
+            if count >= messages.MOST_ITEMS or size > LARGEST_PAGE:
+                answer(Large())
+                return
+        answer(Seen(machine.view(lock_id)))
 
     # --- Its end --------------------------------------------------------------------------------
 

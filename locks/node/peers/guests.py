@@ -21,10 +21,10 @@ from locks.core.messages import (
     StandingElsewhere,
 )
 from locks.model import AgentId, covers
-from locks.node.server import Guarded, Server
 from locks.net.exchange import MOST_CALLS, check_budget
 from locks.net.messages import FromAgent, Limits
 from locks.node.peers.versions import seconds_ahead
+from locks.node.server import Guarded, Server
 from locks.runtime.executor import Executor
 
 __all__ = ["Guests"]

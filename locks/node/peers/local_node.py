@@ -16,12 +16,12 @@ from locks.node.services import Services
 from locks.otp.notices import Notices
 
 if TYPE_CHECKING:
-    from locks.otp.distribution import Distribution
-    from locks.net.messages import Limits
-    from locks.otp.links.silence import Silence
     from locks.net.actors import Actors
     from locks.net.exchange import Exchange
+    from locks.net.messages import Limits
     from locks.node.peers.guests import Guests
+    from locks.otp.distribution import Distribution
+    from locks.otp.links.silence import Silence
     from locks.runtime.executor import Executor
 
 __all__ = ["Connections", "LocalNode"]

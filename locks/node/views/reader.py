@@ -59,7 +59,9 @@ class _Reading:
         fresh: The listeners that were not notified yet.
     """
 
-    def __init__(self, node: str, lock_id: LockId, number: int, take: Callable[[Taken], object]) -> None:
+    def __init__(
+        self, node: str, lock_id: LockId, number: int, take: Callable[[Taken], object]
+    ) -> None:
         self.node = node
         self.number = number
         self.listeners: dict[Listener | OneView, None] = {}

@@ -146,7 +146,7 @@ class ViewSender:
         self.ready: dict[_Audience, None] = {}
         self._encoded: dict[int, tuple[Entry, int, Raw]] = {}  # with the version that they are of
         self._kept = 0
-        
+
     @property
     def count(self) -> int:
         """How many ids are watched from other nodes, counted once for each watcher."""

@@ -11,9 +11,9 @@ The table of all limits is in `docs/bounds.md`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from heapq import heappop, heappush
-from typing import Any, Final, NamedTuple
+from typing import Final
 
 from locks.net.exchange import check_budget
 from locks.runtime.clock import monotonic
