@@ -67,8 +67,6 @@ LARGEST_PAYLOAD: Final = 16 * 2**20  # bytes
 MOST_SERVERS: Final = 1000
 MOST_NAMES: Final = 1000  # nodes that one message names
 MOST_ITEMS: Final = 100  # requests in one page of a view
-SHORTEST_TICKTIME: Final = 0.1  # seconds
-LONGEST_TICKTIME: Final = 86_400.0
 FORGET: Final = 600.0  # seconds until a node is forgotten that was neither asked for nor seen
 
 
@@ -169,13 +167,11 @@ class Greeting(Message, frozen=True):
 
     Attributes:
         version: The last version of the sender's lock table.
-        ticktime: After how many seconds of silence the sender takes the receiver for dead.
         known: The nodes that it names.
         limits: What the receiver may have at its lock server.
     """
 
     version: Version
-    ticktime: Annotated[float, Meta(ge=SHORTEST_TICKTIME, le=LONGEST_TICKTIME)]
     known: Annotated[tuple[News, ...], Meta(max_length=MOST_NAMES)]
     limits: Limits
 

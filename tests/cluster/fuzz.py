@@ -21,7 +21,7 @@ from locks.actors import GeventActor
 from locks.core import messages
 from locks.groups.scope import scope_of
 from locks.model import AgentId, LockId, Place, RequestRecord
-from locks.otp.admission.handshake import Peer
+from locks.net.hello import Peer
 from locks.otp.bytes import control
 from locks.otp.bytes.behaviours import CALL, CAST
 from locks.otp.bytes.fields import tag_of

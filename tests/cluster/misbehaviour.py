@@ -29,7 +29,6 @@ import locks
 from locks.core.messages import RaiseVersion, Request, Unwatch, Watch
 from locks.model import AgentId
 from locks.node.peers.greeting import PROTOCOL
-from locks.otp.admission.handshake import Handshake, Send
 from locks.otp.bytes import control, etf
 from locks.otp.bytes.behaviours import CALL, CAST
 from locks.otp.bytes.terms import Atom, Pid, Reference
@@ -38,7 +37,7 @@ from locks.otp.tunnel.messages import RELAY
 from locks.wire.forms import LOCK_SERVER, OURS
 from locks.wire.messages import pack
 from tests.cluster.harness import COOKIE, Address
-from tests.cluster.nodes import Stranger
+from tests.cluster.nodes import Stranger, hello
 
 NAME = "odd@127.0.0.1"
 CREATION = 77
@@ -61,7 +60,7 @@ class Bad:
         self.node = target.name
         self.peer = Stranger(target.address)
         self.peer.socket.settimeout(seconds + 1)
-        self.peer.shake_hands(target.name, name, creation=CREATION)
+        self.peer.say_hello(target.name, name, incarnation=CREATION)
         self.name = name
         self.me = Pid(1, name, CREATION)
         self.until = time.monotonic() + seconds
@@ -271,7 +270,7 @@ def unknown_names(bad: Bad) -> None:
 def large_version(bad: Bad) -> None:
     """Greet with a version that no node ever had."""
     for version in (2**64, 2**62, 2**8192 - 3):
-        bad.peer.frame(bad.call((OURS, Atom("greeting"), PROTOCOL, version, 15.0, [], LIMITS)))
+        bad.peer.frame(bad.call((OURS, Atom("greeting"), PROTOCOL, version, [], LIMITS)))
     stay(bad)
 
 
@@ -286,14 +285,14 @@ def raised_version(bad: Bad) -> None:
 
 def greetings(bad: Bad) -> None:
     """Greet again and again."""
-    bad.many(forever(lambda: bad.call((OURS, Atom("greeting"), PROTOCOL, 5, 15.0, [], LIMITS))))
+    bad.many(forever(lambda: bad.call((OURS, Atom("greeting"), PROTOCOL, 5, [], LIMITS))))
 
 
 def lies(bad: Bad) -> None:
     """Greet with nodes that are not there, ever more of them."""
     for turn in range(20):
         names = [(f"lie{turn}-{n}@127.0.0.1", "127.0.0.1", 1, 0.0) for n in range(1000)]
-        bad.peer.frame(bad.call((OURS, Atom("greeting"), PROTOCOL, 5, 15.0, names, LIMITS)))
+        bad.peer.frame(bad.call((OURS, Atom("greeting"), PROTOCOL, 5, names, LIMITS)))
     stay(bad)
 
 
@@ -388,9 +387,8 @@ def behave_in_any_way(targets: list[Target], chance: random.Random) -> None:
 
 def greeting(name: str, own: str = "crowd@127.0.0.1") -> bytes:
     """The first words of a node that nobody knows."""
-    (sent,) = Handshake(name=own, creation=5, cookie="x" * 16, challenge=1, peer=name).start()
-    assert isinstance(sent, Send)
-    return sent.data
+    body = hello(own, name, incarnation=5)
+    return struct.pack(">I", len(body)) + body
 
 
 def client_hello() -> bytes:

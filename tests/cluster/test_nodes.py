@@ -333,7 +333,7 @@ while len(node.alive) < 2:
 # Somebody in the middle of a handshake, too.
 stranger = socket.create_connection(node.address)
 stranger.send(b"x")
-while not node.cluster.distribution._streams:
+while not node.cluster.distribution._admission.streams:
     time.sleep(0.001)
 read, write = os.pipe()
 child = os.fork()

@@ -8,7 +8,6 @@ import pykka
 import pytest
 
 import locks
-from locks.otp.admission.handshake import Handshake, Send
 from locks.otp.bytes import control
 from locks.otp.bytes.terms import Atom, Pid
 from locks.otp.options import NET_TICKTIME
@@ -24,8 +23,7 @@ from locks.otp.tunnel.messages import (
     encode,
     unpack,
 )
-from tests.cluster.harness import COOKIE
-from tests.cluster.nodes import A, B, Nodes, Stranger, link
+from tests.cluster.nodes import A, B, Nodes, Stranger, hello, link
 from tests.helpers import eventually
 
 X, Y, BAD = "x@127.0.0.1", "y@127.0.0.1", "bad@127.0.0.1"
@@ -186,7 +184,7 @@ class Bad:
 
     def __init__(self, server: locks.node.Node, name: str = BAD) -> None:
         self.peer = Stranger(server.address)
-        self.peer.shake_hands(server.name, name)
+        self.peer.say_hello(server.name, name)
         eventually(lambda: name in server.nodes())
         self._messages = iter(self.peer.messages())
 
@@ -232,10 +230,8 @@ def test_who_comes_under_another_name_is_refused(
     bad = Bad(server)
     bad.say(Open(BAD, 1, X))
     bad.hear()
-    shake = Handshake(name=Y, creation=5, cookie=COOKIE, challenge=7, peer=X)
-    (first,) = shake.start()
-    assert isinstance(first, Send)
-    bad.say(Data(BAD, 1, first.data))
+    body = hello(Y, X)
+    bad.say(Data(BAD, 1, len(body).to_bytes(4, "big") + body))
     eventually(lambda: f"it is {BAD}, not {Y}" in caplog.text)
     said = [bad.hear(), bad.hear()]
     while not isinstance(said[-1], Close):

@@ -32,7 +32,7 @@ class Reader(Stranger):
     def __init__(self, node: locks.node.Node) -> None:
         super().__init__(node.address)
         self.node = node
-        self.shake_hands(node.name, "reader@127.0.0.1")
+        self.say_hello(node.name, "reader@127.0.0.1")
         self.me = Pid(5, "reader@127.0.0.1", 77)
         self.said = self.messages()
         self.pages = 0

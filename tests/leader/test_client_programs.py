@@ -9,7 +9,7 @@ import pytest
 
 import locks
 import locks_leader
-from locks.otp.admission.strangers import NoWay
+from locks.net.hello import NoWay
 from locks.otp.tunnel import wishes
 from locks.otp.tunnel.tunnels import Tunnels
 from tests.cluster.harness import Net, World

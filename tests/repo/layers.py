@@ -35,12 +35,10 @@ class Layer(NamedTuple):
 
 SANS_IO = (
     "bytes*",
-    *(f"admission.{name}" for name in ("secret", "challenges", "strangers", "introductions")),
-    *("admission.handshake", "admission.certificates"),
     *("names.addresses", "tunnel.messages", "tunnel.relay", "links.backlog"),
 )
 GROUND = ("words", "errors", "ground")
-NODES = (*GROUND, "core", "wire", "runtime", "otp bytes", "otp")
+NODES = (*GROUND, "core", "wire", "runtime", "net bytes", "otp bytes", "otp")
 LIBRARY = [
     Layer(
         "words",
@@ -64,9 +62,15 @@ LIBRARY = [
         "otp/: Erlang's protocol, bytes in, bytes out",
     ),
     Layer(
+        "net bytes",
+        ("locks.net.hello", "locks.net.secrets"),
+        GROUND,
+        "net/: the hello and its secrets",
+    ),
+    Layer(
         "otp",
-        ("locks.otp*",),
-        (*GROUND, "runtime", "otp bytes"),
+        ("locks.otp*", "locks.net*"),
+        (*GROUND, "runtime", "net bytes", "otp bytes"),
         "otp/: connections, processes",
     ),
     Layer(
@@ -153,7 +157,7 @@ LIBRARY = [
         "engines",
         ("locks.engines*",),
         (
-            *(*GROUND, "core", "runtime", "otp bytes", "otp", "node", "program"),
+            *(*GROUND, "core", "runtime", "net bytes", "otp bytes", "otp", "node", "program"),
             *("face", "aio", "package"),
         ),
         "engines/: for engines and frameworks",

@@ -17,7 +17,7 @@ import pytest
 from locks.core.messages import Release, Remove, Request
 from locks.core.server.machine import ServerMachine
 from locks.model import AgentId, LockId
-from locks.otp.admission.handshake import Peer
+from locks.net.hello import Peer
 from locks.otp.bytes import etf
 from locks.otp.bytes.behaviours import CAST
 from locks.otp.bytes.control import MonitorP

@@ -24,7 +24,6 @@ from locks.net.messages import BadMessage, Done, Greeting, Limits, Refusal
 from locks.node.peers.versions import ClocksDiffer, check_version, taken_over
 from locks.otp.links.link import Link
 from locks.otp.names.address_book import NAMES, News
-from locks.otp.options import NET_TICKTIME
 from locks.ranges import LONGEST_TEXT
 from locks.runtime.clock import monotonic
 from locks.runtime.waiter import run_in_hub
@@ -102,10 +101,8 @@ class Greeter:
 
     def _send(self, link: Link, known: list[News]) -> None:
         options = self._distribution.options
-        ticktime = options.net_ticktime or NET_TICKTIME
         greeting = Greeting(
             self._node.server.machine.version,
-            float(min(max(ticktime, messages.SHORTEST_TICKTIME), messages.LONGEST_TICKTIME)),
             tuple(_told(each) for each in known) if options.mesh else (),
             options.limits,
         )
@@ -166,11 +163,6 @@ class Greeter:
     def _take(self, link: Link, greeting: Greeting) -> None:
         name = link.peer.name
         distribution = self._distribution
-        if link.wanted != greeting.ticktime:
-            link.wanted = greeting.ticktime
-            link.tick_due = 0.0
-            distribution.pace_changed()
-        link.ticktime = distribution.options.net_ticktime or NET_TICKTIME
         if distribution.options.mesh:
             self._hear(name, [_news(each) for each in greeting.known])
             if any(news.name == name for news in greeting.known):

@@ -14,7 +14,7 @@ itself, and TCP slows it down. A large frame may take several slices.
 
 The hub of the node's executor only waits, by watchers for reading and writing. Each frame consists
 of four bytes of length and a body; an empty frame is a tick. TLS does not wait, either
-(`locks.otp.links.tls`).
+(`locks.net.tls`).
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from locks.otp.admission.handshake import Peer
+from locks.net.hello import Peer
+from locks.net.tls import Tls
 from locks.otp.links.backlog import LARGE, Backlog
 from locks.otp.links.budgets import LONG, SLICE, Pace, Traffic
 from locks.otp.links.line import Line
-from locks.otp.links.tls import Tls
 from locks.runtime.clock import monotonic, wall
 from locks.runtime.waiter import run_in_hub
 
@@ -140,7 +140,7 @@ class Link:
         self.since = wall()
         self.closed: str | None = None
         self.ticktime = ticktime
-        self.wanted = ticktime
+        self.wanted = peer.ticktime
         self.tick_due = 0.0
         self.silent = 0.0
         self.heard = 0

@@ -19,7 +19,7 @@ import gevent
 from gevent.event import Event
 
 from locks.errors import LocksError
-from locks.otp.admission.strangers import NoWay, Settled
+from locks.net.hello import NoWay, Settled
 from locks.otp.names.address_book import AddressBook
 from locks.otp.notices import Notices
 from locks.runtime.clock import monotonic

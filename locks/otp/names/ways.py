@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from gevent.lock import RLock
 
 from locks.errors import LocksError
-from locks.otp.links.stream import Stream
+from locks.net.stream import Stream
 from locks.otp.names.addresses import Address, Locator, UnixAddress
 from locks.otp.notices import Notices
 from locks.otp.options import Options

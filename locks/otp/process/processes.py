@@ -20,7 +20,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from locks.errors import assert_never
-from locks.otp.admission.strangers import plain
 from locks.otp.bytes import control, etf
 from locks.otp.bytes.behaviours import CALL, CAST, parse_call, parse_cast
 from locks.otp.bytes.control import BadMessage, brief, check_ends, check_speaker
@@ -31,6 +30,7 @@ from locks.otp.links.link import Link
 from locks.otp.links.reading import Reading
 from locks.otp.process.local import Local
 from locks.otp.process.reasons import reason_term, reason_value
+from locks.ranges import plain
 from locks.runtime.exits import exit_client
 from locks.runtime.identity import ByClient
 from locks.runtime.monitor import Client, Down, Monitor, watch_end

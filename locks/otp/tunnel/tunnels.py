@@ -31,9 +31,9 @@ from gevent import socket as gevent_socket
 from gevent.event import AsyncResult
 
 from locks.errors import assert_never
-from locks.otp.admission.strangers import NoWay, Refused, plain
+from locks.net.hello import NoWay, Refused
+from locks.net.stream import Stream, native_socket
 from locks.otp.bytes.control import BadMessage, StrangeMessage
-from locks.otp.links.stream import Stream, native_socket
 from locks.otp.process.local import Local
 from locks.otp.tunnel.messages import (
     ABSENT,
@@ -51,6 +51,7 @@ from locks.otp.tunnel.messages import (
     unpack,
 )
 from locks.otp.tunnel.relay import MOST_EACH, Outgoing, Relay
+from locks.ranges import plain
 from locks.runtime.waiter import run_in_hub
 
 if TYPE_CHECKING:
@@ -276,7 +277,7 @@ class Tunnels:
             f"can't reach {name}: it has no address, and no server of this node relays to it: {why or 'there is none'}"
         )
         if set(refused.values()) <= {ABSENT}:
-            raise NoWay(text, cause="no way")
+            raise NoWay(text)
         raise Refused(text, cause="no way")
 
     def _dial(self, server: str, name: str, indirect: bool) -> Stream:

@@ -1,0 +1,6 @@
+"""The wire: how nodes connect, and what they send each other.
+
+* `hello.py`: what two programs say until both know that the other one has the secret. Pure.
+* `door.py`: strangers, who have proven nothing yet; `admission.py`: hellos over connections, and which connection is kept.
+* `stream.py`: a connection until then; `secrets.py`, `tls.py`: what a node proves itself with.
+"""
