@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     """The name of a lock: key elements, from the root of the tree downwards."""
     KnownId = LockId
     """Likewise, in what servers and agents tell of: it may also stand for a client's wait (`HELD_UP`)."""
+    Checked = type
     Key = Hashable
     """An element of a lock id, or the name of a group."""
     Place = int | Fraction

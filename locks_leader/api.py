@@ -313,7 +313,7 @@ def info(instance: Ref, *, timeout: float | None = 5) -> Info:
     check_timeout(timeout)
     _check_instance(instance)
     known: Any = instance.ask(AskInfo(), timeout=timeout)
-    return Info(*(known.get(field) for field in Info._fields))  # type: ignore[arg-type]
+    return Info(*(known.get(field) for field in Info._fields))
 
 
 def reply(caller: Caller, value: Any) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, get_args
 
+import pykka
 from msgspec import Meta
 
 from locks import MisuseError
@@ -91,7 +92,7 @@ def check(letter: Letter) -> None:
         case FromInstance():
             message: Any = letter.message
             try:
-                if not isinstance(letter.sender, Reference) or type(message) not in MESSAGES:
+                if not isinstance(letter.sender, pykka.ActorRef) or type(message) not in MESSAGES:
                     raise BadMessage("it is of no instance")
                 if hasattr(message, "term"):
                     check_version(message.term)

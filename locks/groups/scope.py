@@ -20,6 +20,7 @@ from locks.groups.table import (
     Effect,
     GroupTable,
     Join,
+    Leave,
     Send,
     Sync,
     Tell,

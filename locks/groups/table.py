@@ -25,12 +25,11 @@ Source: the comments of `pg.erl` in OTP's application `kernel`.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
-from typing import Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from msgspec import Meta
 
 from locks.errors import assert_never
-from locks.net.values import Reference
 from locks.ranges import Message
 from locks.words import Key
 
@@ -51,7 +50,11 @@ __all__ = [
 
 
 MOST = 100_000  # groups, or members of a group, in one message
-Members = Annotated[tuple[Reference, ...], Meta(max_length=MOST)]
+if TYPE_CHECKING:
+    AnyMember = Hashable  # for the decisions here; between nodes it is a reference
+else:
+    from locks.net.values import Reference as AnyMember
+Members = Annotated[tuple[AnyMember, ...], Meta(max_length=MOST)]
 
 
 class Discover(Message, frozen=True):

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import gevent
@@ -29,10 +30,11 @@ from pykka.messages import ProxyCall, _ActorStop
 
 from locks.errors import LocksError, MisuseError, OperatingError, assert_never
 from locks.lock_ids import shown
-from locks.net.exchange import MOST_CALLS, NOCONNECTION, BadMessage, Exchange, check_budget
+from locks.net.exchange import MOST_CALLS, NOCONNECTION, Exchange, check_budget
 from locks.net.messages import (
     Answered,
     Ask,
+    BadMessage,
     Demonitor,
     Down,
     Exit,
@@ -361,10 +363,25 @@ class Actors:
         if future is None:
             self._exchange.send(ref.node, Tell(ref.target, payload))
             return None
-        told = _Outcome(self, ref, future)
         number = self._exchange.new_number()
+        told = partial(self._outcome, ref, future)
         self._exchange.send_call(ref.node, number, Ask(number, ref.target, payload), told)
         return None
+
+    def _outcome(self, ref: RemoteRef, future: pykka.Future[Any], there: bool, answer: Any) -> None:
+        """Set the future of an ask."""
+        error: Exception
+        if not there:
+            error = pykka.ActorDeadError(f"no answer from {ref}: {answer}")
+        elif isinstance(answer, bytes):
+            future.set(self.values.unpack(answer))
+            return
+        elif isinstance(answer, Raised) and answer.kind != pykka.ActorDeadError.__name__:
+            text = f"{answer.kind}: {answer.text}"
+            error = error_in(answer) or RemoteError(text, kind=answer.kind)
+        else:
+            error = pykka.ActorDeadError(f"no answer from {ref}: {getattr(answer, 'text', answer)}")
+        future.set_exception((type(error), error, None))
 
     # --- From this node, in the turn ------------------------------------------------------------
 
@@ -594,31 +611,6 @@ class Actors:
                 told(NOCONNECTION)
         for number in list(self._monitored.get(node, ())):
             self._forget_monitor(node, number)
-
-
-class _Outcome(NamedTuple):
-    """Sets the future of an ask."""
-
-    actors: Actors
-    ref: RemoteRef
-    future: pykka.Future[Any]
-
-    def __call__(self, there: bool, answer: Any) -> None:
-        error: Exception
-        if not there:
-            error = pykka.ActorDeadError(f"no answer from {self.ref}: {answer}")
-        elif isinstance(answer, bytes):
-            self.future.set(self.actors.values.unpack(answer))
-            return
-        elif isinstance(answer, Raised):
-            text = f"{answer.kind}: {answer.text}"
-            if answer.kind == "ActorDeadError":
-                error = pykka.ActorDeadError(f"no answer from {self.ref}: {answer.text}")
-            else:
-                error = error_in(answer) or RemoteError(text, kind=answer.kind)
-        else:
-            error = RemoteError(f"{shown(answer)} is no answer of an actor")
-        self.future.set_exception((type(error), error, None))
 
 
 # --- Proxies ---------------------------------------------------------------------------------------

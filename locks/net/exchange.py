@@ -45,10 +45,9 @@ from locks.ranges import one_line
 from locks.runtime.waiter import Waiter
 
 if TYPE_CHECKING:
-    from locks.net.notices import Notices
-
     from locks.net.actors import Actors
     from locks.otp.links.link import Link
+    from locks.otp.notices import Notices
 
 __all__ = ["NOCONNECTION", "Exchange", "OverBudget", "Parts", "check_budget", "check_speaker"]
 

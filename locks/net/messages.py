@@ -19,7 +19,7 @@ from fractions import Fraction
 from typing import Annotated, Any, Final, TypeVar, get_args
 
 import msgspec
-from msgspec import Meta
+from msgspec import Meta, field
 
 from locks.core.facts import Answer, Question
 from locks.core.messages import (
@@ -310,7 +310,7 @@ class Answered(Message, frozen=True):
 class About(Value, frozen=True):
     """What an error says besides its text; of long tuples the first elements."""
 
-    plain: dict[Name, str | int | float | bool] = {}
+    plain: dict[Name, str | int | float | bool] = field(default_factory=dict)
     agent: AgentId | None = None
     deadlock: Deadlock | None = None
     holder: AgentId | None = None
@@ -449,6 +449,7 @@ def _tuples(values: list[Any], depth: int) -> list[Any]:
 
 
 def checked(kind: Any, value: Any) -> Any:
+    """The same, with the errors that the decoder expects."""
     try:
         return _checked(kind, value)
     except (OperatingError, ValueError, TypeError) as error:
@@ -482,7 +483,8 @@ def decode(body: bytes) -> Frame:
         BadMessage: It does not decode.
     """
     try:
-        return _decode(body)
+        frame: Frame = _decode(body)
+        return frame
     except (msgspec.MsgspecError, RecursionError) as error:
         strange = _strange(body)
         if strange is not None:

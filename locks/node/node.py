@@ -21,7 +21,7 @@ import pykka
 from locks.core.agent.lines import Lines
 from locks.core.statistics import NodeStatistics, TrafficStatistics
 from locks.errors import InvalidOption, MisuseError, NodeNotRunning
-from locks.lock_ids import Atom, shown
+from locks.lock_ids import shown
 from locks.model import (
     SERIAL_BITS,
     AgentId,
@@ -47,6 +47,7 @@ from locks.node.observing.statistics import Counters
 from locks.node.ports import Background, Scope, Servers
 from locks.node.server import Server, listener
 from locks.node.services import Service, Services
+from locks.ranges import LONGEST_NAME
 from locks.runtime import interrupts
 from locks.runtime.actor import end_all
 from locks.runtime.addressed import OfAnotherNode, register, register_first
@@ -65,17 +66,17 @@ from locks.runtime.native import insist
 from locks.runtime.shown import Shown
 
 if TYPE_CHECKING:
+    from locks.net import actors as remotes
     from locks.node.peers import cluster as clusters
     from locks.otp import notices as noted
     from locks.otp import options as otp
     from locks.otp.names import addresses
-    from locks.otp.process import remote as remotes
 else:  # alone it needs nothing of what these stand on
     clusters = Unloaded("locks.node.peers.cluster")
     noted = Unloaded("locks.otp.notices")
     otp = Unloaded("locks.otp.options")
     addresses = Unloaded("locks.otp.names.addresses")
-    remotes = Unloaded("locks.otp.process.remote")
+    remotes = Unloaded("locks.net.actors")
 
 __all__ = ["Node", "Service", "Trace"]
 
@@ -566,13 +567,18 @@ class Node(metaclass=Shown):
         self.turn.run(cluster.register, name, actor)
 
     def remote(self, name: str, node: str) -> remotes.RemoteRef:
-        """A reference to the actor, or the Erlang process, of this name on another node.
+        """A reference to the actor of this name on another node.
 
         Raises:
-            InvalidOption: No process can have that name.
+            InvalidOption: The name is too long.
         """
-        Atom(check_text(name))
-        return self._needs_cluster().remotes.ref(check_text(node), check_text(name))
+        name = check_text(name)
+        if len(name) > LONGEST_NAME:
+            raise InvalidOption(
+                f"the name {shown(name)} has {len(name)} characters; the limit is {LONGEST_NAME}",
+                name=shown(name),
+            )
+        return self._needs_cluster().actors.ref(check_text(node), name)
 
     def link(self, actor: Client, other: remotes.RemoteRef) -> None:
         """Link an actor, a greenlet or a thread of this node to a process of another one.

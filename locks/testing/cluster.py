@@ -1,7 +1,7 @@
 """A simulated node's relations with others: those of the product, over simulated connections.
 
 Process groups, monitors, references, calls and views of other nodes are the product's own, down to the
-frames of the Erlang distribution protocol (`locks.otp.process`). Only the connections are simulated:
+frames (`locks.net.exchange`). Only the connections are simulated:
 a frame is a message in the application's network. So it is lost with its connection, and it keeps its
 place among the messages of its connection, those of agents and lock servers too.
 
@@ -15,17 +15,16 @@ from functools import partial
 from typing import Any, NamedTuple, Protocol, cast
 
 from locks.errors import MisuseError
+from locks.net.actors import Actors
+from locks.net.exchange import NOCONNECTION, Exchange
+from locks.net.messages import Limits
 from locks.node.observing.inquiries import Inquiries
 from locks.node.peers.cluster import Cluster, NodeDown, NodeUp
 from locks.node.peers.guests import Guests
 from locks.node.peers.local_node import LocalNode
 from locks.node.views.reader import ViewReader
 from locks.node.views.sender import ViewSender
-from locks.otp.links.budgets import Limits, Share, Traffic
-from locks.otp.process.processes import NOCONNECTION, Local, Processes
-from locks.otp.process.remote import Errors, Remotes
-from locks.wire.forms import LOCK_SERVER
-from locks.wire.refusals import pack_attributes, unpack_error
+from locks.otp.links.budgets import Share, Traffic
 from locks_lab.applications.application import Application
 from locks_lab.worlds.host import Violation
 
@@ -199,16 +198,16 @@ class SimulatedCluster(Cluster):
         self.members = set()
         self.limits = {}
         self.distribution = cast(Any, _Distribution(node, servers, refusal))
-        self.processes = Processes(
-            self.distribution,
+        links: Any = self.distribution.links
+        self.exchange = Exchange(node.name, links, node.notices, self)
+        self.actors = Actors(
+            self.exchange,
             node.turn,
             background,
             new_number=node.new_number,
             find=lambda number: None,
             number_of=lambda subject: None,
         )
-        errors = Errors(pack_attributes, unpack_error)
-        self.remotes = Remotes(node.name, self.processes, node.turn, background, errors)
         self.silence = cast(Any, _NeverSilent(refusal))
         self.arrivals = cast(Any, _NobodyArrives(refusal))
         are_linked = self.distribution.links.__contains__
@@ -220,7 +219,6 @@ class SimulatedCluster(Cluster):
         self._monitors = {}
         self.on_connected = []
         self.on_silence = {}
-        self.processes.register(LOCK_SERVER, Local(self._to_server, node.server))
         for other in sorted(node.alive - {node.name}):
             self.connected(other)
 
@@ -247,7 +245,7 @@ class SimulatedCluster(Cluster):
             link.closed = NOCONNECTION
             self.members.discard(other)
             del self.limits[other]
-            self.processes.lost(other)
+            self.exchange.lost(other)
             self.guests.lost(other)
             self.readers.lost(other)
             self.views.lost(other)
@@ -255,10 +253,7 @@ class SimulatedCluster(Cluster):
 
     def receive(self, other: str, frame: bytes) -> None:
         """A frame of another node arrives."""
-        self.processes.speaker = other
-        reading: Any = self.processes.reading.receive(self.distribution.links[other], frame)
-        while reading is not None:  # a large frame
-            reading = reading()
+        self.exchange.take_in(self.distribution.links[other], frame)
         self.flush()
 
     def _send(self, other: str, frame: bytes) -> None:

@@ -9,7 +9,6 @@ they can be sent are combined.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 from locks.core.agent.refusals import over_limit
@@ -60,7 +59,7 @@ class _Reading:
     """
 
     def __init__(
-        self, node: str, lock_id: LockId, number: int, take: Callable[[Taken], object]
+        self, node: str, lock_id: LockId, number: int, take: Callable[[str, Taken], object]
     ) -> None:
         self.node = node
         self.number = number
@@ -88,7 +87,7 @@ class _Reading:
         self._unsaid += 1
         if not page.complete or self._unsaid >= OFTEN:
             self._unsaid = 0
-            self._say_taken(Taken(self.number, page.number))
+            self._say_taken(self.node, Taken(self.number, page.number))
         if not page.complete:
             return []
         view = self._followed.view(page.version)
@@ -277,8 +276,7 @@ class ViewReader:
 
     def _begin(self, name: str, lock_id: LockId) -> _Reading:
         number = self._cluster.exchange.new_number()
-        taken = partial(self._cluster.node.turn.run, self._cluster.exchange.send, name)
-        reading = self._by_number[number] = _Reading(name, lock_id, number, taken)
+        reading = self._by_number[number] = _Reading(name, lock_id, number, self._say_taken)
         return reading
 
     def _end(self, reading: _Reading) -> None:
@@ -287,6 +285,9 @@ class ViewReader:
 
     def _say(self, reading: _Reading, lock_id: LockId) -> None:
         self._cluster.exchange.send(reading.node, Read(reading.number, lock_id))
+
+    def _say_taken(self, node: str, taken: Taken) -> None:
+        self._cluster.node.turn.run(self._cluster.exchange.send, node, taken)
 
     def page(self, speaker: str, page: Page) -> None:
         """A page of a view has come; in the turn."""
