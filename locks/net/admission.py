@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Literal
 import gevent
 from gevent.event import Event
 
+from locks.net.addresses import HostAndPort, place
 from locks.net.door import Stranger
 from locks.net.hello import (
     ACCEPTS,
@@ -47,7 +48,6 @@ from locks.net.hello import (
 from locks.net.stream import Stream
 from locks.net.tls import Keys
 from locks.otp.links.link import Link
-from locks.otp.names.addresses import HostAndPort, place
 from locks.runtime.first_use import Unloaded
 from locks.runtime.inline import Turn
 

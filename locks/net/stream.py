@@ -19,9 +19,9 @@ from gevent import monkey
 from gevent import socket as gevent_socket
 
 from locks.errors import InvalidOption
+from locks.net.addresses import Address, HostAndPort, UnixAddress
 from locks.net.hello import LONGEST, Refused, first_words
 from locks.net.tls import Tls, wrong_host
-from locks.otp.names.addresses import Address, HostAndPort, UnixAddress
 
 if TYPE_CHECKING:
     import ssl

@@ -70,12 +70,12 @@ if TYPE_CHECKING:
     from locks.node.peers import cluster as clusters
     from locks.otp import notices as noted
     from locks.otp import options as otp
-    from locks.otp.names import addresses
+    from locks.net import addresses
 else:  # alone it needs nothing of what these stand on
     clusters = Unloaded("locks.node.peers.cluster")
     noted = Unloaded("locks.otp.notices")
     otp = Unloaded("locks.otp.options")
-    addresses = Unloaded("locks.otp.names.addresses")
+    addresses = Unloaded("locks.net.addresses")
     remotes = Unloaded("locks.net.actors")
 
 __all__ = ["Node", "Service", "Trace"]
@@ -496,7 +496,7 @@ class Node(metaclass=Shown):
         if (
             isinstance(peer, str)
             and ":" not in peer
-            and (options.hidden or peer in distribution.addresses)
+            and (options.hidden or peer in distribution.book.known)
         ):
             name = check_node_name(peer)
         else:

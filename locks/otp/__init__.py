@@ -6,7 +6,6 @@ Its rooms:
 * `admission`: which nodes may connect: the handshake, cookies, certificates, and strangers at the
   door.
 * `links`: one connection after the handshake: reading and writing, budgets, and silence.
-* `names`: where nodes are: addresses and dialling.
 * `tunnel`: connections between two nodes through a third one.
 * `process`: processes that other nodes can reach: references, calls, monitors, and links.
 

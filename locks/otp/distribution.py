@@ -2,8 +2,8 @@
 
 Theory of operation
 -------------------
-The known nodes are in an address book (`locks.otp.names.address_book`). One greenlet dials the
-nodes that are due (`locks.otp.names.dialling`). Another one keeps the *door*
+The known nodes are in a book (`locks.net.book`), and one greenlet dials those that are due. Another
+one keeps the *door*
 (`locks.net.door`), where strangers prove themselves. Each attempt to connect, from either
 side, has its own greenlet with a time limit. After the handshake there is a `Link`, which needs no
 greenlet.
@@ -37,7 +37,9 @@ import gevent
 from gevent import socket as gevent_socket
 
 from locks.errors import InvalidOption
+from locks.net.addresses import Address, HostAndPort, UnixAddress, place
 from locks.net.admission import Admission
+from locks.net.book import Book, Dialling, Finder, News
 from locks.net.door import Door
 from locks.net.hello import Peer, Refused, Settled
 from locks.net.secrets import Cookie
@@ -46,10 +48,6 @@ from locks.net.tls import TLS, Keys, Tls
 from locks.otp.links.budgets import Traffic
 from locks.otp.links.line import Line
 from locks.otp.links.link import LOOKS, GoOn, Link
-from locks.otp.names.address_book import News
-from locks.otp.names.addresses import Address, HostAndPort, UnixAddress, place
-from locks.otp.names.dialling import Dialling
-from locks.otp.names.ways import Finder, Ways
 from locks.otp.notices import Notices
 from locks.otp.options import NET_TICKTIME, Options
 from locks.runtime.clock import monotonic
@@ -63,7 +61,6 @@ CLOCK = getattr(time, "CLOCK_BOOTTIME", None)  # counts the sleep of the machine
 CONNECT_TIME = 5.0  # seconds, for TCP
 FRAME_LIMIT = 16 * 2**20  # bytes
 SEND_LIMIT = 16 * 2**20  # bytes
-FORGET = 600.0  # seconds until a node is forgotten that was neither asked for nor seen
 KEYS = ("cookie", "certificate")  # causes of refusals that new files may mend
 CHECKS = 6  # how often in net_ticktime something must be sent; see also `locks.net.admission.SIGNS`
 MISSED = (
@@ -96,7 +93,7 @@ class Distribution:
             machine.
         links: The links, by node.
         named: The nodes that the program has named.
-        book: The address book.
+        book: The known nodes.
         keys: What new connections are made with.
         slowest: The longest time that it took to connect to a node, in seconds.
         unsent: The links to flush at the end of the turn.
@@ -141,22 +138,12 @@ class Distribution:
         self._shunned: set[str] = set()  # disconnected on purpose
         self._kept: Set[str] | None = None  # nodes that are not turned away; None if nobody is
         self._listener: socket.socket | None = None
-        finder: Finder | None = None
+        self._dial_tunnel = dial_tunnel
+        self._finder: Finder | None = None
         if options.locator is not None:
-            servers = {each: where for each, where in options.peers.items() if where is not None}
-            finder = Finder(name, options.locator, servers, notices)
-        self._ways = Ways(options, finder, dial_tunnel)
-        self._dialling = Dialling(
-            name,
-            self.links,
-            turn,
-            executor,
-            self.notices,
-            refusals=refusals,
-            dial=lambda other: self._dial(other),
-            forget=lambda: FORGET,
-        )
-        self.book = self._dialling.book
+            self._finder = Finder(name, options.locator, options.peers, notices)
+        self.book = Book(name, self.links, refusals)
+        self._dialling = Dialling(name, self.book, turn, executor, notices, self._dial)
         # Only in the hub:
         self._admission = Admission(
             Peer(name, self.incarnation, options.hidden, max(0.1, self._ticktime)),
@@ -258,11 +245,6 @@ class Distribution:
 
     # --- Known nodes, in the turn ---------------------------------------------------------------
 
-    @property
-    def addresses(self) -> dict[str, Address | None]:
-        """The addresses of nodes to connect to; `None` if there is a way through lock servers only."""
-        return self.book.addresses
-
     def ask_for(self, peers: Mapping[str, Address | None], delay: float = 0.0) -> None:
         """Connect to these nodes, after so many seconds, and keep them connected."""
         if self.is_running:
@@ -278,8 +260,8 @@ class Distribution:
             address: Its address; `None` if it is known, or if both are clients.
         """
         self._shunned.discard(name)
-        if address is None:
-            address = self.addresses.get(name)
+        if address is None and name in self.book.known:
+            address = self.book.known[name].address
         if address is not None or self.options.hidden:
             self.named.add(name)
             self.ask_for({name: address})
@@ -293,7 +275,7 @@ class Distribution:
         """Close the link to a node, and stay disconnected until `connect` is called."""
         self._shunned.add(name)
         self.named.discard(name)
-        self.book.give_up(name)
+        self.book.forget(name)
         link = self.links.get(name)
         if link is not None:
             link.flush()
@@ -370,12 +352,20 @@ class Distribution:
         with gevent.Timeout(
             CONNECT_TIME, OSError(errno.ETIMEDOUT, "the connection attempt timed out")
         ):
-            known = self.book.known.get(name)
-            if known is None:
-                raise Settled("it was forgotten")
-            stream = self._ways.begin_connection(name, known.address)
+            stream = self._begin_connection(name)
         self._admission.dial(name, stream)
         self.slowest = max(self.slowest, monotonic() - begun)
+
+    def _begin_connection(self, name: str) -> Stream:
+        known = self.book.known.get(name)
+        if known is None:
+            raise Settled("it was forgotten")
+        moved = None if self._finder is None else self._finder.address_of(name)
+        address = moved or known.address
+        if address is None:
+            return self._dial_tunnel(name)
+        self.options.check_address(address, "connects to")  # it may be from a locator
+        return Stream.connect(address)
 
     def enter(self, stream: Stream) -> None:
         """Take in a stranger that has connected over a tunnel. In the hub."""

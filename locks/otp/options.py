@@ -17,7 +17,7 @@ from locks.model import NODE_NAME, Require, check_node_name, check_require, is_s
 from locks.net.messages import Limits
 from locks.net.secrets import Cookie, Cookies
 from locks.net.tls import TLS
-from locks.otp.names.addresses import Address, HostAndPort, Locator, UnixAddress, place
+from locks.net.addresses import Address, HostAndPort, Locator, UnixAddress, place
 
 __all__ = [
     "TLS",

@@ -21,9 +21,9 @@ from gevent import monkey
 
 from locks.errors import InvalidOption, OperatingError
 from locks.lock_ids import shown
+from locks.net.addresses import Address, UnixAddress
 from locks.net.secrets import Cookie
 from locks.node.client.scope import HERE, Here
-from locks.otp.names.addresses import Address, UnixAddress
 from locks.program.folder import Folder, await_claim, folder_of
 from locks.runtime.clock import monotonic
 

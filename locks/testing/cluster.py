@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any, NamedTuple, Protocol, cast
 
 from locks.errors import MisuseError
+from locks.net.book import Book
 from locks.net.actors import Actors
 from locks.net.exchange import NOCONNECTION, Exchange
 from locks.net.messages import Limits
@@ -110,7 +111,7 @@ class _Distribution(_Part):
         self.creation = node.creation
         self.options = _Options(refusal, servers)
         self.notices = node.notices
-        self.addresses: dict[str, None] = {}
+        self.book = Book(node.name, (), {})
         self.links: dict[str, _Connection] = {}
         self.traffic = Traffic()
 

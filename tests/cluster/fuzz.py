@@ -460,7 +460,7 @@ class Rig:
             list(processes._names),
             list(processes._locals),
             sorted(cluster.members),
-            dict(cluster.distribution.addresses),
+            {name: known.address for name, known in cluster.distribution.book.known.items()},
             self.node.alive,
             [(group, self.scope.members(group)) for group in self.scope._table.groups()],
         )

@@ -12,13 +12,12 @@ from typing import Any
 import pytest
 
 import locks
+from locks.net.book import NAMES, News
 from locks.node.peers.greeting import PROTOCOL, Greeting, pack_greeting, unpack_greeting
 from locks.otp.bytes.fields import BadMessage
 from locks.otp.bytes.terms import Atom
 from locks.otp.links.budgets import Limits
 from locks.otp.links.link import Link
-from locks.otp.names import address_book
-from locks.otp.names.address_book import NAMES
 from locks.wire.forms import OURS
 from tests.cluster.nodes import ODD, A, B, C, Nodes, Peer, peer, until_connected, until_members
 from tests.helpers import eventually
@@ -39,7 +38,7 @@ def greetings(odd: Peer) -> Iterator[Greeting]:
 def addresses(node: locks.node.Node) -> dict[str, Any]:
     """The nodes that a node knows of."""
     assert node.cluster is not None
-    return node.cluster.distribution.addresses
+    return {name: each.address for name, each in node.cluster.distribution.book.known.items()}
 
 
 def knows(node: locks.node.Node, *names: str) -> Callable[[], bool]:
@@ -61,7 +60,7 @@ GOOD = (
 
 def test_a_greeting_there_and_back() -> None:
     """What is packed is unpacked."""
-    known = [address_book.News("x@h", ("h", 9), 0.0), address_book.News("y@h", ("h", 9), 3.5)]
+    known = [News("x@h", ("h", 9), 0.0), News("y@h", ("h", 9), 3.5)]
     few = Limits()._replace(waits=1)
     limited = pack_greeting(1, known, few)
     assert unpack_greeting(limited) == (1, known, few)

@@ -172,7 +172,7 @@ def test_a_wish_connects_and_its_end_disconnects(
     x.turn.run(x.cluster.wishes.set, "other", ())
     y.turn.run(y.cluster.wishes.set, "other", ())
     eventually(lambda: x.nodes(hidden=True) == y.nodes(hidden=True) == [])
-    assert Y not in x.cluster.distribution.addresses
+    assert Y not in x.cluster.distribution.book.known
     eventually(lambda: tunnels(server) == 0)
 
 

@@ -35,7 +35,7 @@ class Layer(NamedTuple):
 
 SANS_IO = (
     "bytes*",
-    *("names.addresses", "tunnel.messages", "tunnel.relay", "links.backlog"),
+    *("tunnel.messages", "tunnel.relay", "links.backlog"),
 )
 GROUND = ("words", "errors", "ground")
 NODES = (*GROUND, "core", "wire", "runtime", "net bytes", "otp bytes", "otp")
@@ -63,9 +63,9 @@ LIBRARY = [
     ),
     Layer(
         "net bytes",
-        ("locks.net.hello", "locks.net.secrets"),
+        ("locks.net.hello", "locks.net.secrets", "locks.net.addresses"),
         GROUND,
-        "net/: the hello and its secrets",
+        "net/: the hello, secrets, addresses",
     ),
     Layer(
         "otp",
@@ -166,7 +166,7 @@ LIBRARY = [
         "cli",
         ("locks.cli*", "locks.__main__"),
         (
-            *(*GROUND, "core", "runtime", "otp bytes", "otp", "program", "metrics"),
+            *(*GROUND, "core", "runtime", "net bytes", "otp bytes", "otp", "program", "metrics"),
             *("face", "places", "package", "web"),
         ),
         "cli/: the command line",
@@ -276,8 +276,7 @@ PURE = (
     "locks.lock_ids",
     "locks.model",
     "locks.core*",
-    "locks.otp.names.address_book",
-    "locks.otp.names.addresses",
+    "locks.net.addresses",
     "locks.otp.tunnel.relay",
     "locks.groups.table",
     "locks.testing.linearizability",

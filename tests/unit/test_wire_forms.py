@@ -14,12 +14,12 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from locks.core import messages
 from locks.model import AgentId, Deadlock, LockId, Place, RequestRecord, View
+from locks.net.book import News
 from locks.node.peers import agreement, greeting
 from locks.node.ports import Servers
 from locks.otp.bytes import etf
 from locks.otp.bytes.terms import Pid
 from locks.otp.links.budgets import Limits
-from locks.otp.names.address_book import News
 from locks.otp.tunnel import messages as tunnel_messages
 from locks.ranges import Size
 from locks.wire import facts as questions

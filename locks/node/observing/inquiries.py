@@ -38,7 +38,7 @@ from locks.node.client.refusals import check_may_wait
 from locks.node.marks import Memory, memory_of
 from locks.node.peers.local_node import Connections, LocalNode
 from locks.otp.links.link import Link
-from locks.otp.names.addresses import place
+from locks.net.addresses import place
 from locks.ranges import LONGEST_TEXT, one_line
 from locks.runtime.logs import log_event
 from locks.runtime.port import world

@@ -39,6 +39,7 @@ from locks.errors import LocksError, MisuseError, TransactionEnded, assert_never
 from locks.lock_ids import is_held_up_id, shown, size_of
 from locks.model import AgentId, LockId, agent_numbered
 from locks.net import messages
+from locks.net.addresses import place
 from locks.net.actors import Actors, Local, RemoteRef
 from locks.net.exchange import Exchange, check_speaker
 from locks.net.messages import (
@@ -76,7 +77,6 @@ from locks.otp.links.budgets import Pace
 from locks.otp.links.line import Line
 from locks.otp.links.link import GoOn, Link
 from locks.otp.links.silence import Silence
-from locks.otp.names.addresses import place
 from locks.otp.options import Options
 from locks.otp.process.processes import Processes
 from locks.otp.tunnel.channels import Channels
@@ -426,8 +426,8 @@ class Cluster:
 
     def place_of(self, name: str) -> str | None:
         """The address at which another node is looked for, as text, if known."""
-        address = self.distribution.addresses.get(name)
-        return None if address is None else place(address)
+        known = self.distribution.book.known.get(name)
+        return None if known is None or known.address is None else place(known.address)
 
     def link(self, actor: Client, other: RemoteRef) -> None:
         """Link something of this node with an actor of another one."""

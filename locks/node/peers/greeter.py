@@ -23,7 +23,7 @@ from locks.net import messages
 from locks.net.messages import BadMessage, Done, Greeting, Limits, Refusal
 from locks.node.peers.versions import ClocksDiffer, check_version, taken_over
 from locks.otp.links.link import Link
-from locks.otp.names.address_book import NAMES, News
+from locks.net.book import NAMES, News
 from locks.ranges import LONGEST_TEXT
 from locks.runtime.clock import monotonic
 from locks.runtime.waiter import run_in_hub
@@ -213,11 +213,12 @@ class Greeter:
 
     def _tell(self) -> None:
         """Name newcomers to the nodes that have answered the last greeting."""
-        told_of = self._distribution.book.told_of
+        news_of = self._distribution.book.news_of
         for name, owed in self._owed.items():
             link = self._distribution.links.get(name)
             if owed and link is not None and name not in self._unanswered and self._is_member(name):
-                news = [each for each in map(told_of, owed) if each is not None]
+                there = [each for each in owed if each in self._distribution.links]
+                news = [each for each in map(news_of, there) if each is not None]
                 if news:
                     self._send(link, news)
                 owed.clear()

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from gevent.hub import Hub
 
-    from locks.otp.names.addresses import HostAndPort
+    from locks.net.addresses import HostAndPort
     from locks.runtime.inline import Turn
 
 __all__ = ["FULL", "LOOKS", "GoOn", "Link"]

@@ -74,7 +74,7 @@ class Wishes:
                 continue
             self._asked.pop(name)
             if name not in distribution.named:
-                distribution.book.give_up(name)
+                distribution.book.forget(name)
                 link = distribution.links.get(name)
                 if link is not None and link.relay is not None:
                     link.lose("it is no longer needed here")

@@ -3,37 +3,34 @@
 from __future__ import annotations
 
 import itertools
+import math
 import random
 
 import pytest
 
-from locks.otp.names.address_book import (
+from locks.net.book import (
+    FORGET,
     GONE,
     HEARSAY,
     LARGEST,
     LONGEST,
     LONGEST_ASKED,
     NAMES,
-    SEEN,
     SHORTEST,
-    AddressBook,
+    Book,
     News,
 )
 
-FORGET = 600.0
 ME, A, B, C = "me@h", "a@h", "b@h", "c@h"
 HERE, THERE = ("h", 1), ("h", 2)
 
 
-class Book(AddressBook):
+class Room(Book):
     """A book whose connections the test makes, with pauses of their middle length."""
 
     def __init__(self, own: str = ME) -> None:
         self.linked: set[str] = set()
-        self.refusals: dict[str, str] = {}
-        super().__init__(
-            own, self.linked, forget=lambda: FORGET, chance=lambda: 0.5, refusals=self.refusals
-        )
+        super().__init__(own, self.linked, {}, chance=lambda: 0.5)
 
     def meet(self, name: str, now: float, *, says: bool = True) -> None:
         """Be connected with a node, which says where it is."""
@@ -47,15 +44,12 @@ class Book(AddressBook):
         self.linked.discard(name)
         self.lost(name, now)
 
-    def dial(self, now: float) -> list[str]:
+    def dial(self, now: float, room: int = 10**6) -> list[str]:
         """Take all that is due."""
-        asked, heard = self.due(now, 10**6)
-        for name in (*asked, *heard):
-            self.dialled(name, now)
-        return asked + heard
+        return self.take_due(now, room)[0]
 
 
-def dials(book: Book, name: str, begin: float, end: float) -> list[float]:
+def dials(book: Room, name: str, begin: float, end: float) -> list[float]:
     """The moments at which a node is dialled, in steps of 10 ms."""
     steps = (begin + step / 100 for step in range(int((end - begin) * 100)))
     return [now for now in steps if name in book.dial(now)]
@@ -66,7 +60,7 @@ def dials(book: Book, name: str, begin: float, end: float) -> list[float]:
 
 def test_hearsay_is_not_passed_on() -> None:
     """A node tells of those that it was connected with itself, and of nobody else."""
-    book = Book()
+    book = Room()
     book.meet(A, 0)
     book.hear(A, [News(B, THERE, 0.0)], 0)
     book.ask_for(C, THERE, 0)
@@ -78,7 +72,7 @@ def test_hearsay_is_not_passed_on() -> None:
 
 def test_too_many_are_not_told() -> None:
     """One greeting names no more nodes than it may, and of those that are gone the last ones seen."""
-    book = Book()
+    book = Room()
     for number in range(NAMES):
         book.meet(f"gone{number}@h", number / 10)
         book.part(f"gone{number}@h", number / 10)
@@ -96,23 +90,23 @@ def test_too_many_are_not_told() -> None:
 
 def test_what_nobody_has_seen_is_forgotten() -> None:
     """A name goes when nobody was connected with it for the stated time; one asked for stays."""
-    book = Book()
+    book = Room()
     book.ask_for(C, THERE, 0)
     book.meet(A, 0)
     book.hear(A, [News(B, THERE, 100.0)], 0)
     book.part(A, 50)
-    book.due(FORGET - 101, 0)
+    book.dial(FORGET - 101, 0)
     assert set(book.known) == {A, B, C}
-    book.due(FORGET - 99, 0)
+    book.dial(FORGET - 99, 0)
     assert set(book.known) == {A, C}
-    book.due(FORGET + 51, 0)
+    book.dial(FORGET + 51, 0)
     assert set(book.known) == {C}
 
 
 def test_hearsay_renews_nothing() -> None:
     """However often nodes tell each other of one that is gone, it is not younger for that."""
     chance = random.Random(1)
-    books = {name: Book(name) for name in (A, B, C)}
+    books = {name: Room(name) for name in (A, B, C)}
     for name, book in books.items():
         for other in books:
             if other != name:
@@ -123,12 +117,12 @@ def test_hearsay_renews_nothing() -> None:
     for number in range(305):  # newcomers all the time, and everybody tells everybody
         now += 2.0
         newcomer = f"n{number}@h"
-        books[newcomer] = Book(newcomer)
+        books[newcomer] = Room(newcomer)
         for _ in range(6):
             teller, hearer = chance.sample(sorted(books), 2)
             books[hearer].hear(teller, books[teller].news_for(now, hearer), now + 0.3)
         for book in books.values():
-            book.due(now, 0)
+            book.dial(now, 0)
     assert all("dead@h" not in book.known for book in books.values())
 
 
@@ -137,7 +131,7 @@ def test_hearsay_renews_nothing() -> None:
 
 def test_a_budget_of_names() -> None:
     """One node brings in so many names that nobody has met; more replace its own oldest ones alone."""
-    book = Book()
+    book = Room()
     book.meet(A, 0)
     book.meet(C, 0)
     book.hear(B, [News("honest@h", HERE, 5.0)], 0)
@@ -153,7 +147,7 @@ def test_a_budget_of_names() -> None:
 
 def test_many_who_say_too_much() -> None:
     """The book has an end; those that were met, are connected or asked for stay longest."""
-    book = Book()
+    book = Room()
     book.ask_for(C, THERE, 0)
     book.meet(A, 0)
     book.meet(B, 0)
@@ -170,7 +164,7 @@ def test_many_who_say_too_much() -> None:
 
 def test_a_node_that_was_asked_for() -> None:
     """It is dialled at once, again soon, and at least about once a second for ever."""
-    book = Book()
+    book = Room()
     book.ask_for(A, HERE, 0)
     made = dials(book, A, 0, 60)
     pauses = [after - before for before, after in itertools.pairwise(made)]
@@ -186,7 +180,7 @@ def test_a_node_that_was_asked_for() -> None:
 
 def test_the_longer_it_is_gone_the_seldomer() -> None:
     """One that was only heard of is dialled at once, then after half of the time that it is gone."""
-    book = Book()
+    book = Room()
     book.hear(A, [News(B, HERE, 0.0)], 0)
     made = dials(book, B, 0, FORGET - 1)
     pauses = [after - before for before, after in itertools.pairwise(made)]
@@ -202,12 +196,40 @@ def test_the_longer_it_is_gone_the_seldomer() -> None:
 
 def test_the_next_look() -> None:
     """The book says when there is something to be done: a dial, or a name to be forgotten."""
-    book = Book()
-    assert book.next_due(0) == float("inf")
+    book = Room()
+    assert book.take_due(0, 1) == ([], math.inf)
     book.meet(A, 0)
-    book.dial(0)
-    assert book.next_due(0) == pytest.approx(SEEN)  # to see that it is still there
+    assert book.take_due(0, 1) == ([], math.inf)
     book.part(A, 10)
-    assert book.next_due(10) == pytest.approx(SHORTEST)
-    book.dialled(A, 9 + FORGET)
-    assert book.next_due(9 + FORGET) == pytest.approx(1)
+    assert book.take_due(10, 1) == ([], pytest.approx(SHORTEST))
+    due, pause = book.take_due(9 + FORGET, 1)
+    assert due == [A]
+    assert pause == pytest.approx(1)  # it is forgotten then
+    assert book.take_due(10 + FORGET, 1) == ([], math.inf)
+    assert not book.known
+
+
+def test_no_room() -> None:
+    """Who was met is dialled first, then who waits the longest; the others stay due. Who was asked for needs no room."""
+    book = Room()
+    book.hear(C, [News(A, HERE, 0.0), News(B, HERE, 0.0)], 0)
+    book.meet(C, 0)
+    book.part(C, 1)
+    book.ask_for("asked@h", HERE, 1)
+    assert book.take_due(5, 0) == (["asked@h"], 0.0)
+    assert book.take_due(5, 1) == ([C], 0.0)
+    assert sorted(book.take_due(5, 9)[0]) == [A, B]
+
+
+def test_a_failure_counts_until_it_is_connected() -> None:
+    """The same reason in a row is counted; a refusal is kept, until another reason or a connection."""
+    book = Room()
+    assert book.failed(A, "unknown", True) == 0
+    book.ask_for(A, HERE, 0)
+    assert [book.failed(A, "refused", True) for _ in range(2)] == [1, 2]
+    assert book.failed(A, "absent", False) == 1
+    assert book.has_failed(A)
+    book.meet(A, 1)
+    assert not book.has_failed(A)
+    assert book.failed(A, "late", False) == 0  # of a dial that was under way
+    assert not book.has_failed(A)
