@@ -145,7 +145,7 @@ class Scope:
         self._decode = cluster.actors.values.decoder(AnyMessage)
         cluster.actors.register(name, Local(None, self._receive))
         cluster.on_connected.append(self._discover)
-        for other in list(cluster.distribution.links):
+        for other in [*cluster.distribution.links, *cluster.distribution.relayed]:
             self._discover(other)
 
     # --- What users do --------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -32,6 +32,7 @@ from locks.net.messages import (
     NotUnderstood,
     Ping,
     Pong,
+    Relaying,
     Reply,
     StrangeMessage,
     StrangeQuestion,
@@ -46,7 +47,7 @@ from locks.runtime.waiter import Waiter
 
 if TYPE_CHECKING:
     from locks.net.actors import Actors
-    from locks.otp.links.link import Link
+    from locks.net.relay import AnyLink
     from locks.otp.notices import Notices
 
 __all__ = ["NOCONNECTION", "Exchange", "OverBudget", "Parts", "check_budget", "check_speaker"]
@@ -92,13 +93,16 @@ class Parts(Protocol):
     ) -> None:
         """A frame about views that are read."""
 
+    def relayed(self, link: AnyLink, frame: Relaying, body: bytes) -> None:
+        """A frame of links through servers."""
+
 
 class Exchange:
     """Sends frames to other nodes, and takes in theirs.
 
     Args:
         name: The node's name.
-        links: The links, by node.
+        link_to: Returns the link to a node, if there is one.
         notices: Logs what is wrong.
         parts: Take frames in.
 
@@ -109,10 +113,10 @@ class Exchange:
     actors: Actors
 
     def __init__(
-        self, name: str, links: Mapping[str, Link], notices: Notices, parts: Parts
+        self, name: str, link_to: Callable[[str], AnyLink | None], notices: Notices, parts: Parts
     ) -> None:
         self.name = name
-        self.links = links
+        self._link_to = link_to
         self.notices = notices
         self._parts = parts
         self._serial = itertools.count(1)
@@ -123,7 +127,7 @@ class Exchange:
 
     def send(self, node: str, frame: Frame) -> bool:
         """Send a frame; return whether there is a connection."""
-        link = self.links.get(node)
+        link = self._link_to(node)
         if link is None:
             return False
         link.send(encode(frame))
@@ -131,7 +135,7 @@ class Exchange:
 
     def room(self, node: str) -> Waiter | None:
         """A waiter that is woken when a node has read most of our output; `None` if it has."""
-        link = self.links.get(node)
+        link = self._link_to(node)
         if link is None or not link.is_full:
             return None
         waiter = Waiter()
@@ -166,7 +170,7 @@ class Exchange:
             del self._calls[number]
             told(there, answer)
 
-    def ping(self, link: Link) -> None:
+    def ping(self, link: AnyLink) -> None:
         """Ask for a sign of life."""
         link.send(PING)
 
@@ -176,11 +180,11 @@ class Exchange:
 
     # --- From others ----------------------------------------------------------------------------
 
-    def take_in(self, link: Link, body: bytes) -> None:
+    def take_in(self, link: AnyLink, body: bytes) -> None:
         """Take in a frame of a link; if it is wrong, the link is lost."""
         speaker = link.peer.name
         try:
-            self._take(link, speaker, decode(body))
+            self._take(link, speaker, decode(body), body)
         except StrangeMessage as error:
             self.ignored(speaker, "ignored a message of %s: %s", speaker, error)
             if isinstance(error, StrangeQuestion):
@@ -196,13 +200,13 @@ class Exchange:
             )
             link.lose(one_line(f"failed to carry out a message of it: {failure!r}"))
 
-    def refuse(self, link: Link, cause: str, reason: str) -> None:
+    def refuse(self, link: AnyLink, cause: str, reason: str) -> None:
         """Close a link because of a fault of the other node."""
         name, text = link.peer.name, "%s closed the connection to %s: %s"
         self.notices.warn(cause, name, text, self.name, name, reason)
         link.lose(one_line(reason))
 
-    def _take(self, link: Link, speaker: str, frame: Frame) -> None:
+    def _take(self, link: AnyLink, speaker: str, frame: Frame, body: bytes) -> None:
         match frame:
             case ToServer():
                 self._parts.to_server(speaker, frame.message)
@@ -228,6 +232,8 @@ class Exchange:
                 | messages.Exit()
             ):
                 self.actors.take(speaker, frame)
+            case messages.Open() | messages.Relay() | messages.Took() | messages.NoWay():
+                self._parts.relayed(link, frame, body)
             case Ping():
                 link.send(PONG)
             case Pong():
@@ -235,7 +241,7 @@ class Exchange:
             case _:
                 assert_never(frame)
 
-    def _answer(self, link: Link, number: int, answer: AnyAnswer) -> None:
+    def _answer(self, link: AnyLink, number: int, answer: AnyAnswer) -> None:
         if link.closed is None:
             link.send(encode(Reply(number, answer)))
 

@@ -72,7 +72,7 @@ Cause = Literal[
     "taken",  # another program is connected under the name
     "not wanted",
     "ending",  # the node is about to end: nothing is wrong
-    "no way",  # no server relays to it
+    "no way",  # its address is not known
     "settled",  # another connection is kept: nothing is wrong
 ]
 
@@ -96,7 +96,7 @@ class Settled(Refused):
 
 
 class NoWay(Refused):
-    """No server leads to a node, because it is connected with none of them. This is no fault."""
+    """The address of a node is not known. This is no fault."""
 
     cause: Cause = "no way"
 

@@ -37,6 +37,7 @@ from locks.lock_ids import DEEPEST, check_lock_id, shown
 from locks.model import AgentId, Contender, Deadlock, Require, View
 from locks.ranges import (
     LONGEST_NAME,
+    LONGEST_TEXT,
     MOST_RECORDS,
     PLACE_BITS,
     Created,
@@ -66,6 +67,8 @@ BRIEF: Final = 200  # characters of another node's data that an error shows
 LARGEST_PAYLOAD: Final = 16 * 2**20  # bytes
 MOST_SERVERS: Final = 1000
 MOST_NAMES: Final = 1000  # nodes that one message names
+CHUNK: Final = 16_384  # bytes of a frame that a server passes on at once
+WINDOW: Final = 65_536  # bytes of a link through a server that are on their way, at most
 MOST_ITEMS: Final = 100  # requests in one page of a view
 FORGET: Final = 600.0  # seconds until a node is forgotten that was neither asked for nor seen
 
@@ -370,6 +373,54 @@ class Exit(Message, frozen=True):
     reason: Reason
 
 
+# --- Links through servers (`locks.net.relay`) ----------------------------------------------------
+
+
+class Open(Message, frozen=True):
+    """A request for a link, or the answer that there is one now.
+
+    Attributes:
+        session: The number of the link.
+        sender: The node that has sent it first.
+        to: The node that it is for.
+        incarnation: The sender's.
+        via: The servers that have passed a request on, or will pass an answer on after the next one.
+        answers: Whether it is an answer.
+    """
+
+    session: Number
+    sender: Name
+    to: Name
+    incarnation: Annotated[int, Meta(ge=0)]
+    via: Annotated[tuple[Name, ...], Meta(max_length=2)] = ()
+    answers: bool = False
+
+
+class Relay(Message, frozen=True):
+    """A piece of a frame, and whether more pieces of it follow."""
+
+    session: Number
+    body: Annotated[bytes, Meta(max_length=CHUNK)]
+    more: bool = False
+
+
+class Took(Message, frozen=True):
+    """The sender has taken in so many bytes, so as many may follow."""
+
+    session: Number
+    size: Annotated[int, Meta(ge=1, le=WINDOW)]
+
+
+class NoWay(Message, frozen=True):
+    """A link does not exist, or no longer."""
+
+    session: Number
+    why: Annotated[str, Meta(max_length=LONGEST_TEXT)]
+
+
+Relaying = Open | Relay | Took | NoWay
+
+
 # --- Signs of life ---------------------------------------------------------------------------------
 
 
@@ -399,6 +450,7 @@ Frame = (
     | Down
     | Link
     | Exit
+    | Relaying
     | Ping
     | Pong
 )

@@ -10,13 +10,14 @@ Agents and lock servers need no frames: the application carries their messages.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, cast
 
 from locks.errors import MisuseError
-from locks.net.book import Book
 from locks.net.actors import Actors
+from locks.net.book import Book
 from locks.net.exchange import NOCONNECTION, Exchange
 from locks.net.messages import Limits
 from locks.node.observing.inquiries import Inquiries
@@ -104,6 +105,7 @@ class _Distribution(_Part):
     address = None
     slowest = 0.0
     unsent = ()
+    relayed: Mapping[str, _Connection] = MappingProxyType({})
 
     def __init__(self, node: _Node, servers: tuple[str, ...], refusal: Refusal) -> None:
         super().__init__(refusal)
@@ -114,6 +116,10 @@ class _Distribution(_Part):
         self.book = Book(node.name, (), {})
         self.links: dict[str, _Connection] = {}
         self.traffic = Traffic()
+
+    def link_to(self, name: str) -> _Connection | None:
+        """The connection to a node."""
+        return self.links.get(name)
 
     def address_of(self, name: str) -> None:
         """Simulated nodes have no addresses."""
@@ -200,7 +206,7 @@ class SimulatedCluster(Cluster):
         self.limits = {}
         self.distribution = cast(Any, _Distribution(node, servers, refusal))
         links: Any = self.distribution.links
-        self.exchange = Exchange(node.name, links, node.notices, self)
+        self.exchange = Exchange(node.name, links.get, node.notices, self)
         self.actors = Actors(
             self.exchange,
             node.turn,

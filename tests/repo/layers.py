@@ -35,7 +35,7 @@ class Layer(NamedTuple):
 
 SANS_IO = (
     "bytes*",
-    *("tunnel.messages", "tunnel.relay", "links.backlog"),
+    "links.backlog",
 )
 GROUND = ("words", "errors", "ground")
 NODES = (*GROUND, "core", "wire", "runtime", "net bytes", "otp bytes", "otp")
@@ -277,7 +277,6 @@ PURE = (
     "locks.model",
     "locks.core*",
     "locks.net.addresses",
-    "locks.otp.tunnel.relay",
     "locks.groups.table",
     "locks.testing.linearizability",
     "locks.ownership.errors",

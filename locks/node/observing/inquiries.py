@@ -31,6 +31,7 @@ from locks.core.facts import (
     node_of,
 )
 from locks.errors import TransactionBroken, assert_never
+from locks.net.addresses import place
 from locks.net.calls import BlockingCalls
 from locks.net.exchange import MOST_CALLS, check_budget, check_speaker
 from locks.node.client.clients import this_program
@@ -38,7 +39,6 @@ from locks.node.client.refusals import check_may_wait
 from locks.node.marks import Memory, memory_of
 from locks.node.peers.local_node import Connections, LocalNode
 from locks.otp.links.link import Link
-from locks.net.addresses import place
 from locks.ranges import LONGEST_TEXT, one_line
 from locks.runtime.logs import log_event
 from locks.runtime.port import world

@@ -39,8 +39,8 @@ from locks.errors import LocksError, MisuseError, TransactionEnded, assert_never
 from locks.lock_ids import is_held_up_id, shown, size_of
 from locks.model import AgentId, LockId, agent_numbered
 from locks.net import messages
-from locks.net.addresses import place
 from locks.net.actors import Actors, Local, RemoteRef
+from locks.net.addresses import Address, place
 from locks.net.exchange import Exchange, check_speaker
 from locks.net.messages import (
     Agree,
@@ -53,11 +53,13 @@ from locks.net.messages import (
     Large,
     Limits,
     Refusal,
+    Relaying,
     Seen,
     ToServer,
     encode,
 )
 from locks.net.messages import ToAgent as FrameToAgent
+from locks.net.relay import AnyLink, RelayedLink, Relays
 from locks.node.client.agent import Agent
 from locks.node.client.refusals import not_from_elsewhere
 from locks.node.marks import memory_of
@@ -75,13 +77,9 @@ from locks.node.views.slices import Slices
 from locks.otp.distribution import Distribution
 from locks.otp.links.budgets import Pace
 from locks.otp.links.line import Line
-from locks.otp.links.link import GoOn, Link
+from locks.otp.links.link import Link
 from locks.otp.links.silence import Silence
 from locks.otp.options import Options
-from locks.otp.process.processes import Processes
-from locks.otp.tunnel.channels import Channels
-from locks.otp.tunnel.tunnels import Tunnels
-from locks.otp.tunnel.wishes import Wishes
 from locks.ranges import one_line
 from locks.runtime.addressed import OfAnotherNode
 from locks.runtime.executor import Executor
@@ -92,7 +90,6 @@ __all__ = ["Cluster", "NodeDown", "NodeUp"]
 
 logger = logging.getLogger("locks.nodes")
 
-OLD = 112  # the first byte of a frame of tunnels
 UNSENDABLE = (OverflowError, UnicodeEncodeError, NotImplementedError, TypeError)
 ANSWERED = frozenset((RaiseVersion, Release, Request, Surrender))  # lock servers answer these
 
@@ -132,9 +129,7 @@ class Cluster:
         on_connected: Called with the name of each node that is connected, in the turn.
         on_silence: Called when a lock server becomes silent, or answers again, by the executor.
         silence: Watches which connected nodes are silent.
-        channels: Messages of agents to agents of nodes that are not connected.
-        tunnels: The tunnels of this node, and those that it relays.
-        wishes: The client nodes with which it needs connections.
+        relays: Links with nodes that are not connected, through lock servers.
         limits: What it may have at the lock servers of connected nodes, as far as they said.
     """
 
@@ -152,12 +147,11 @@ class Cluster:
             refusals=node.refusals,
             notices=node.notices,
             line=Line(Pace()),
-            on_frame=self._take_frame,
+            on_frame=lambda link, body: self.exchange.take_in(link, body),
             on_doubt=lambda link: self.exchange.ping(link),
-            dial_tunnel=lambda name: self.tunnels.dial(name),
         )
         self.distribution.open()
-        self.exchange = Exchange(node.name, self.distribution.links, node.notices, self)
+        self.exchange = Exchange(node.name, self.distribution.link_to, node.notices, self)
         self.actors = Actors(
             self.exchange,
             node.turn,
@@ -166,14 +160,6 @@ class Cluster:
             find=self._find,
             number_of=self._number_of,
         )
-        self.processes = Processes(
-            self.distribution,
-            node.turn,
-            executor,
-            new_number=node.new_number,
-            find=lambda number: None,
-            number_of=lambda client: None,
-        )
         self.silence = Silence(
             self.distribution.links,
             node.turn,
@@ -181,29 +167,18 @@ class Cluster:
             doubt=self.exchange.ping,
             awaited=self._awaited,
             changed=self._hears,
-            lasts=lambda name: self.tunnels.avoid(
-                name, f"no answer from {name}, which relays the connection"
-            ),
+            lasts=lambda name: self.relays.avoid(name, f"no answer from {name}, which relays"),
         )
-        self.tunnels = Tunnels(
-            node.name,
-            self.distribution.links.__contains__,
-            self.processes,
+        self.relays = Relays(
+            self.distribution,
             node.turn,
             executor,
-            node.notices,
-            relays=not options.hidden,
             servers=self._relays,
-            admit=self.distribution.enter,
+            needed=self._partners,
+            on_up=self._relayed,
+            on_down=self._not_relayed,
+            on_frame=self.exchange.take_in,
         )
-        self.channels = Channels(
-            self.tunnels,
-            self.distribution.links,
-            wanted=self._to_be_reached,
-            receive=self._told_over_channel,
-            changed=self._channel_changed,
-        )
-        self.wishes = Wishes(self.distribution, node.turn, executor)
         self.limits: dict[str, Limits] = {}
         self.greeter = Greeter(
             node,
@@ -249,13 +224,29 @@ class Cluster:
 
     def _connected(self, link: Link) -> None:
         self.guests.is_back(link.peer.name)
-        self.channels.connected(link.peer.name)
+        if link.peer.name in self.relays.links:
+            self.relays.links[link.peer.name].lose("the nodes are connected")
         self.node.tell_agents(AgentMachine.peer_up, link.peer.name, in_touch=True)
         self._tell(NodeUp(link.peer.name), link)
         self.agreements.connected(link)
         self.greeter.greet(link)
         for act in self.on_connected:
             act(link.peer.name)
+
+    def _relayed(self, link: RelayedLink) -> None:
+        """There is a link through a server: actors and agents reach each other, but no lock server."""
+        name = link.peer.name
+        self.node.tell_agents(AgentMachine.peer_up, name, in_touch=True)
+        self.arrivals.came(name, has_server=False)
+        for act in self.on_connected:
+            act(name)
+
+    def _not_relayed(self, link: RelayedLink) -> None:
+        """A link through a server has ended."""
+        name = link.peer.name
+        self.node.tell_agents(AgentMachine.peer_down, name, in_touch=True)
+        self.exchange.lost(name)
+        self.arrivals.left(name)
 
     def _greeted(self, link: Link, answered: bool, answer: Any) -> None:
         """Take in the answer to a greeting."""
@@ -302,7 +293,7 @@ class Cluster:
         self.members.add(name)
         node.alive |= {name}
         node.tell_agents(AgentMachine.node_up, name)
-        self.channels.look_soon()
+        self.relays.look(at_once=True)
         self.arrivals.came(name)
         self.views.joined(name)
 
@@ -356,16 +347,20 @@ class Cluster:
         self._greeters.discard(name)
         self._refused_by.discard(name)
         self._left(name)
-        self.processes.lost(name)
         self.exchange.lost(name)
         self.silence.lost(name)
-        self.tunnels.lost(name)
+        self.relays.lost(name)
         self.guests.lost(name)
         self.readers.lost(name)
         self.views.lost(name)
         if link.peer.hidden:
             self.node.refusals.pop(name, None)
         self._tell(NodeDown(name, reason), link)
+
+    def connect(self, name: str, address: Address | None) -> None:
+        """Connect to a node, and keep it connected; without an address, through a server."""
+        self.distribution.connect(name, address)
+        self.relays.look()
 
     def monitor_nodes(self, watcher: Listener, on: bool) -> None:
         """Tell a watcher of nodes that come and go, or stop telling it."""
@@ -415,7 +410,7 @@ class Cluster:
 
     def ref_of(self, agent: AgentId) -> RemoteRef | None:
         """A reference to an agent of another node, if that is connected and may have it."""
-        known = agent.node in self.distribution.links
+        known = self.distribution.link_to(agent.node) is not None
         return self.actors.ref(agent.node, agent.created) if known else None
 
     def agent_behind(self, ref: OfAnotherNode) -> AgentId | None:
@@ -453,12 +448,11 @@ class Cluster:
 
     def send_to_agent(self, agent: AgentId, message: AgentMessage) -> None:
         """The lock server, or an agent, sends a message to an agent of another node."""
-        link = self.distribution.links.get(agent.node)
+        link = self.distribution.link_to(agent.node)
         if link is None:
-            if (
-                type(message) is Knowledge
-            ):  # the others are of lock servers that the agent is connected with
-                self._tell_over_channel(agent, message)
+            # Nothing is lost: when there is a link, agents repeat it (`AgentMachine.peer_up`).
+            if type(message) is Knowledge and message.records:
+                self.relays.want(agent.node)
             return
         for part in in_parts(message, agent):
             try:
@@ -470,40 +464,13 @@ class Cluster:
         text = "a message for %s can't be sent: %s"
         self.executor.run_soon(logger.error, text, agent, error)
 
-    # --- Agents of nodes that are not connected -------------------------------------------------
-
-    def _tell_over_channel(self, agent: AgentId, message: Knowledge) -> None:
-        """Send a message to an agent of a node that is not connected; without a channel, drop it.
-
-        Nothing is lost: when the channel opens, agents repeat their messages
-        (`AgentMachine.peer_up`).
-        """
-        if not self.channels.is_open(agent.node):
-            if message.records:
-                self.channels.want(agent.node)
-            return
-        for part in in_parts(message, agent):
-            self.channels.send(agent.node, encode(FrameToAgent(agent.created, part)))
-
-    def _told_over_channel(self, peer: str, data: bytes) -> None:
-        """Take in a message from an agent of a node that is not connected."""
-        frame = messages.decode(data)
-        if not isinstance(frame, FrameToAgent) or type(frame.message) is not Knowledge:
-            raise BadMessage("it is not what agents tell each other")
-        self.to_agent(peer, frame.number, frame.message)
-
-    def _channel_changed(self, peer: str, is_open: bool) -> None:
-        """There is a channel to a node, or it is gone."""
-        event = AgentMachine.peer_up if is_open else AgentMachine.peer_down
-        self.node.tell_agents(event, peer, in_touch=True)
-
-    def _to_be_reached(self) -> set[str]:
-        """The nodes that are not connected, but have agents to which ours send records."""
+    def _partners(self) -> set[str]:
+        """The nodes with agents to which ours send records."""
         nodes: set[str] = set()
         for agent in list(self.node.agents_by_id.values()):
             if agent.machine.in_touch:
                 nodes |= agent.machine.partners
-        return nodes - self.distribution.links.keys() - {self.node.name}
+        return nodes
 
     def _unsent(self, agent: AgentId, message: ServerMessage, error: Exception) -> None:
         """End an agent of ours whose message can't be sent; its client gets the reason."""
@@ -531,12 +498,6 @@ class Cluster:
 
     # --- Messages from others, in the turn ------------------------------------------------------
 
-    def _take_frame(self, link: Link, body: bytes) -> GoOn | None:
-        if body[0] == OLD:
-            return self.processes.reading.receive(link, body)
-        self.exchange.take_in(link, body)
-        return None
-
     def _find(self, number: int) -> Local | None:
         """The agent with a number."""
         agent = self.node.agents_by_id.get(agent_numbered(number, self.node.name))
@@ -549,6 +510,7 @@ class Cluster:
 
     def to_server(self, speaker: str, message: FromAgent) -> None:
         """An agent of another node sends something to our lock server."""
+        self._check_connected(speaker)
         check_speaker(message.agent.node, speaker)
         if type(message) is Request and is_held_up_id(message.lock_id):
             raise BadMessage("it requests what stands for a wait")
@@ -567,7 +529,9 @@ class Cluster:
                 check_version(record.version)
         if isinstance(message, Knowledge):
             check_speaker(message.sender.node, speaker)
-        elif not isinstance(message, Resolved):
+        else:
+            self._check_connected(speaker)
+        if not isinstance(message, Knowledge) and not isinstance(message, Resolved):
             check_speaker(message.node, speaker)
         if isinstance(message, Surrendered) and message.message.agent != agent.id:
             raise BadMessage("it answers a surrender of another agent")
@@ -577,6 +541,7 @@ class Cluster:
         self, speaker: str, question: AnyQuestion, answer: Callable[[AnyAnswer], object]
     ) -> None:
         """Another node asks something."""
+        self._check_connected(speaker)
         match question:
             case Greeting():
                 answer(self.greeter.take_greeting(speaker, question))
@@ -592,6 +557,7 @@ class Cluster:
         self, speaker: str, frame: messages.Read | messages.EndRead | messages.Page | messages.Taken
     ) -> None:
         """Another node reads a view of ours, or tells of one of its own."""
+        self._check_connected(speaker)
         match frame:
             case messages.Read(reading, lock_id):
                 self.guests.reads(speaker, reading)
@@ -605,6 +571,16 @@ class Cluster:
                 self.views.page(speaker, frame)
             case _:
                 assert_never(frame)
+
+    def relayed(self, link: AnyLink, frame: Relaying, body: bytes) -> None:
+        """A frame of links through servers."""
+        if not isinstance(link, Link):
+            raise BadMessage("a link through a server leads through another one")
+        self.relays.take(link, frame, body)
+
+    def _check_connected(self, speaker: str) -> None:
+        if speaker not in self.distribution.links:
+            raise BadMessage("lock servers are asked, and answer, over connections only")
 
     def ignored(self, text: str, *args: object) -> None:
         """Log that the present message of another node was ignored."""
@@ -634,6 +610,5 @@ class Cluster:
 
     def stop(self, reason: str) -> None:
         """Leave the cluster: all connections are closed. In the turn."""
-        self.tunnels.stop()
         self.distribution.stop(reason)
         self.arrivals.close()

@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any
 from locks.errors import InvalidOption
 from locks.model import check_node_name
 from locks.net import messages
+from locks.net.book import NAMES, News
 from locks.net.messages import BadMessage, Done, Greeting, Limits, Refusal
 from locks.node.peers.versions import ClocksDiffer, check_version, taken_over
 from locks.otp.links.link import Link
-from locks.net.book import NAMES, News
 from locks.ranges import LONGEST_TEXT
 from locks.runtime.clock import monotonic
 from locks.runtime.waiter import run_in_hub

@@ -66,8 +66,6 @@ class Link:
         peer: The name of the node at its other end.
         sock: The connected socket, not blocking. The link closes it.
         address: Host and port of its other end.
-        relay: The node that relays, if it is a tunnel. Then it needs no ticks, and its silence is
-            no loss.
         hub: The hub in which to wait for it.
         turn: The node's turn.
         tls: TLS, if it is used.
@@ -82,7 +80,6 @@ class Link:
 
     Attributes:
         address: Host and port of its other end.
-        relay: The node that relays, if it is a tunnel.
         since: When it was made, in seconds since 1970.
         closed: Why it was closed; `None` while it is open.
         ticktime: How long the peer may be silent, in seconds.
@@ -112,7 +109,7 @@ class Link:
         ),
         *("_verdict", "_waits_to_flush", "_writer", "address"),
         *("closed", "drained", "heard"),
-        *("peer", "quiet", "relay", "silent", "since", "tick_due", "ticktime", "wanted"),
+        *("peer", "quiet", "silent", "since", "tick_due", "ticktime", "wanted"),
     )
 
     def __init__(
@@ -132,11 +129,9 @@ class Link:
         unsent: list[Link],
         line: Line | None = None,
         traffic: Traffic | None = None,
-        relay: str | None = None,
     ) -> None:
         self.peer = peer
         self.address = address
-        self.relay = relay
         self.since = wall()
         self.closed: str | None = None
         self.ticktime = ticktime
