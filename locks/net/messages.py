@@ -64,7 +64,7 @@ __all__ = [
 ]
 
 BRIEF: Final = 200  # characters of another node's data that an error shows
-LARGEST_PAYLOAD: Final = 16 * 2**20  # bytes
+LARGEST_PAYLOAD: Final = 16 * 2**20 - 1024  # bytes: a frame may have 16 MiB
 MOST_SERVERS: Final = 1000
 MOST_NAMES: Final = 1000  # nodes that one message names
 CHUNK: Final = 16_384  # bytes of a frame that a server passes on at once

@@ -1,8 +1,8 @@
 """What actors of different nodes say to each other: plain values and references, as bytes and back.
 
-A message is `None`, a bool, a number (of at most 64 bits), text, bytes, or a tuple, list or dictionary of these; a reference to an actor,
+A message is `None`, a bool, a number, text, bytes, or a tuple, list or dictionary of these; a reference to an actor,
 a greenlet or a thread; or a *letter*. All else is refused: it would arrive as something else. What MessagePack has no form for is an
-extension of it: a tuple, a dictionary with keys other than text, a reference, and a letter.
+extension of it: a tuple, a dictionary with keys other than text, an integer of more than 64 bits, a reference, and a letter.
 
 A letter is a message of a closed union of Structs, such as those of elections. Its fields may be any of these values, and are checked
 against its annotations when it arrives.
@@ -23,14 +23,15 @@ from msgspec.msgpack import Ext
 
 from locks.errors import MisuseError
 from locks.lock_ids import shown
-from locks.net.messages import BadMessage, StrangeMessage, checked, encoded
+from locks.net.messages import LARGEST_PAYLOAD, BadMessage, StrangeMessage, checked, encoded
 from locks.words import Checked
 
 __all__ = ["Reference", "Unsendable", "Values", "letters"]
 
 DEPTH: Final = 100  # of nested values
+LEAST, MOST = -(1 << 63), (1 << 64) - 1  # what MessagePack has integers for
 PLAIN: Final = frozenset((str, int, float, bool, bytes, NoneType))
-TUPLE, MAPPING, REFERENCE, LETTER = 1, 2, 3, 4
+TUPLE, MAPPING, REFERENCE, LETTER, LARGE_INT = 1, 2, 3, 4, 5
 if TYPE_CHECKING:
     Reference = pykka.ActorRef[Any]
     """An actor, here or on another node, in a field of a message."""
@@ -89,9 +90,14 @@ class Values:
             Unsendable: It can't be sent.
         """
         try:
-            return _encode(self._plain(value, DEPTH))
-        except (OverflowError, UnicodeEncodeError) as error:
+            packed = _encode(self._plain(value, DEPTH))
+        except UnicodeEncodeError as error:
             raise Unsendable(f"{shown(value)} can't be sent to another node: {error}") from None
+        if len(packed) > LARGEST_PAYLOAD:
+            raise Unsendable(
+                f"{shown(value)} takes {len(packed):,} bytes; at most {LARGEST_PAYLOAD:,} can be sent to another node"
+            )
+        return packed
 
     def unpack(self, data: bytes) -> Any:
         """The value that the bytes of another node stand for.
@@ -141,6 +147,8 @@ class Values:
     def _plain(self, value: Any, depth: int) -> Any:
         kind = type(value)
         if kind in PLAIN:
+            if kind is int and not LEAST <= value <= MOST:
+                return Ext(LARGE_INT, value.to_bytes(value.bit_length() // 8 + 1, "big", signed=True))
             return value
         if not depth:
             raise Unsendable(
@@ -148,7 +156,7 @@ class Values:
             )
         depth -= 1
         if kind is list:
-            return [each if type(each) in PLAIN else self._plain(each, depth) for each in value]
+            return [self._plain(each, depth) for each in value]
         if kind is tuple:
             return Ext(TUPLE, _encode([self._plain(each, depth) for each in value]))
         if kind is dict:
@@ -167,6 +175,8 @@ class Values:
         )
 
     def _extension(self, code: int, data: memoryview) -> Any:
+        if code == LARGE_INT:
+            return int.from_bytes(data, "big", signed=True)
         parts = self._decode(data)
         if code == REFERENCE:
             return self._reference(Reference, parts)
