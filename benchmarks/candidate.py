@@ -25,9 +25,9 @@ import pykka
 
 import locks
 import locks_leader
+from locks.net.link import Link
 from locks.node.node import Node
 from locks.node.server import Server
-from locks.otp.links.link import Link
 
 __all__ = ["Dictionary", "Note", "Notes"]
 
@@ -195,8 +195,8 @@ class Candidate:
     def connections(self) -> list[int]:
         """How many connections it has, and how many links over a server."""
         assert self.node.cluster is not None
-        distribution = self.node.cluster.distribution
-        return [len(distribution.links), len(distribution.relayed)]
+        network = self.node.cluster.network
+        return [len(network.links), len(network.relayed)]
 
 
 def main() -> None:

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from locks.facts.gather import statistics
     from locks.node.client.owner import Owner
     from locks.node.client.scope import HERE
-    from locks.otp.options import TLS
+    from locks.node.options import TLS
     from locks.primitives import Lock, RWLock
     from locks.program.default import start, stop
     from locks.shapes.decorator import locked
@@ -114,7 +114,7 @@ _get, __dir__ = at_first_use(
     ),
     apart={
         "Semaphore": "locks.shapes.semaphore",
-        "TLS": "locks.otp.options",
+        "TLS": "locks.node.options",
         "locked": "locks.shapes.decorator",
         "once": "locks.shapes.once",
         "statistics": "locks.facts.gather",
@@ -131,11 +131,11 @@ if not TYPE_CHECKING:  # or any name would do for type checkers
         """Load what a name stands for.
 
         Raises:
-            ImportError: The name is of another distribution, which is installed beside this one.
+            ImportError: The name is of another network, which is installed beside this one.
         """
         if name == "Mutex" and os.path.exists(f"{__path__[0]}.py"):
             raise ImportError(
-                f"locks.Mutex is of the distribution `locks`, {__path__[0]}.py, and this is the package `locks` of pykka-locks, "
+                f"locks.Mutex is of the network `locks`, {__path__[0]}.py, and this is the package `locks` of pykka-locks, "
                 "which hides it there: one environment can't have both. Our exclusive lock between programs is `locks.Lock` with "
                 "servers='local'"
             )

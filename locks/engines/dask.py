@@ -42,7 +42,7 @@ from locks.net.addresses import HostAndPort
 from locks.net.secrets import Cookie
 from locks.node.client.clients import plain_label
 from locks.node.client.owner import Owner
-from locks.otp.options import MOST_SERVERS, TLS
+from locks.node.options import MOST_SERVERS, TLS
 from locks.program import default as program
 
 __all__ = ["install", "join"]

@@ -43,7 +43,7 @@ from locks.net.addresses import HostAndPort
 from locks.net.secrets import Cookie
 from locks.node.client.clients import plain_label
 from locks.node.client.owner import Owner
-from locks.otp.options import MOST_SERVERS, TLS
+from locks.node.options import MOST_SERVERS, TLS
 from locks.program import default as program
 from locks.program.serving import open_many_files
 

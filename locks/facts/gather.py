@@ -153,7 +153,7 @@ def await_servers(timeout: float) -> bool:
     if node.cluster is None:
         return True
     servers = all_servers(node)._replace(require="all")
-    grace = max(GRACE, 2 * node.cluster.distribution.slowest)
+    grace = max(GRACE, 2 * node.cluster.network.slowest)
     node.cluster.arrivals.await_servers(servers, timeout, found=False, grace=grace)
     return node.alive.issuperset(servers.nodes)
 
@@ -364,7 +364,7 @@ def _by_ways(
         NodeNotRunning: It can't be reached in any way.
     """
     node = default_node()
-    if name == node.name or (node.cluster is not None and name in node.cluster.distribution.links):
+    if name == node.name or (node.cluster is not None and name in node.cluster.network.links):
         ways = [name]
     else:
         ways = [

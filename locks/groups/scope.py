@@ -30,12 +30,12 @@ from locks.groups.table import (
 )
 from locks.lock_ids import size_of
 from locks.net.actors import Local
+from locks.net.budgets import MOST_MEMBERSHIPS, Tally
 from locks.net.exchange import check_speaker
 from locks.net.messages import Tell as Letter
 from locks.node.client.clients import label_of
 from locks.node.node import Node
 from locks.node.services import Member
-from locks.otp.links.budgets import MOST_MEMBERSHIPS, Tally
 from locks.runtime.identity import Listener
 from locks.runtime.monitor import Monitor, watch_end
 
@@ -145,7 +145,7 @@ class Scope:
         self._decode = cluster.actors.values.decoder(AnyMessage)
         cluster.actors.register(name, Local(None, self._receive))
         cluster.on_connected.append(self._discover)
-        for other in [*cluster.distribution.links, *cluster.distribution.relayed]:
+        for other in [*cluster.network.links, *cluster.network.relayed]:
             self._discover(other)
 
     # --- What users do --------------------------------------------------------------------------

@@ -207,7 +207,7 @@ def _others(node: Node) -> Iterator[tuple[str, Labels, float]]:
     yield "locks_servers_refusing", {}, len(refusing(node))
     if node.name in servers:
         yield "locks_memory_ready", {}, not why_not_once(node)
-    expires = None if node.cluster is None else node.cluster.distribution.keys.expires
+    expires = None if node.cluster is None else node.cluster.network.keys.expires
     if expires is not None:
         yield "locks_certificate_expires_seconds", {}, expires
 

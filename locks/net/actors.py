@@ -30,7 +30,8 @@ from pykka.messages import ProxyCall, _ActorStop
 
 from locks.errors import LocksError, MisuseError, OperatingError, assert_never
 from locks.lock_ids import shown
-from locks.net.exchange import MOST_CALLS, NOCONNECTION, Exchange, check_budget
+from locks.net.budgets import MOST_CALLS, MOST_LINKS, MOST_MONITORS, check_budget
+from locks.net.exchange import NOCONNECTION, Exchange
 from locks.net.messages import (
     Answered,
     Ask,
@@ -62,7 +63,6 @@ __all__ = ["Actors", "Local", "RemoteError", "RemoteRef"]
 
 logger = logging.getLogger("locks.nodes")
 
-MOST_MONITORS: Final = 20_000  # of actors of this node, by one other node
 NOPROC: Final = "noproc"
 LONGEST_TEXT: Final = 4096  # characters of an error
 LARGEST_REASON: Final = 2**16  # bytes
@@ -485,7 +485,7 @@ class Actors:
                 local = self._find(frame.to)
                 if local is not None and local.subject is not None:
                     self._check_exits(local)
-                    check_budget(len(self._linked) + 1, MOST_MONITORS, "links")
+                    check_budget(len(self._linked) + 1, MOST_LINKS, "links")
                     self.number_of(local.subject)
                     self._hold(frame.to, speaker, frame.sender)
             case Exit():

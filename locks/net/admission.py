@@ -45,9 +45,9 @@ from locks.net.hello import (
     refusal,
     tls_words,
 )
+from locks.net.link import Link
 from locks.net.stream import Stream
 from locks.net.tls import Keys
-from locks.otp.links.link import Link
 from locks.runtime.first_use import Unloaded
 from locks.runtime.inline import Turn
 

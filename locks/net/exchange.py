@@ -20,8 +20,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from locks.core.messages import AgentMessage
-from locks.errors import OperatingError, assert_never
+from locks.errors import assert_never
 from locks.net import messages
+from locks.net.budgets import OverBudget
 from locks.net.messages import (
     AnyAnswer,
     AnyQuestion,
@@ -47,25 +48,14 @@ from locks.runtime.waiter import Waiter
 
 if TYPE_CHECKING:
     from locks.net.actors import Actors
+    from locks.net.notices import Notices
     from locks.net.relay import AnyLink
-    from locks.otp.notices import Notices
 
-__all__ = ["NOCONNECTION", "Exchange", "OverBudget", "Parts", "check_budget", "check_speaker"]
+__all__ = ["NOCONNECTION", "Exchange", "Parts", "check_speaker"]
 
 NOCONNECTION: Final = "noconnection"
-MOST_CALLS: Final = 10_000  # calls of one node that wait for an answer here
 Told = Callable[[bool, Any], object]
 """Called with `True` and the answer to a call, or with `False` and the reason why there is none."""
-
-
-class OverBudget(OperatingError):
-    """Another node keeps more here than its budget allows."""
-
-
-def check_budget(number: int, most: int, what: str) -> None:
-    """Raise `OverBudget` if a number exceeds the budget."""
-    if number > most:
-        raise OverBudget(f"it has more than {most:,} {what} here")
 
 
 def check_speaker(node: str, speaker: str) -> None:
@@ -132,6 +122,12 @@ class Exchange:
             return False
         link.send(encode(frame))
         return True
+
+    def send_body(self, node: str, body: bytes) -> None:
+        """Send a frame that is encoded, if there is a connection."""
+        link = self._link_to(node)
+        if link is not None:
+            link.send(body)
 
     def room(self, node: str) -> Waiter | None:
         """A waiter that is woken when a node has read most of our output; `None` if it has."""

@@ -33,15 +33,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from locks.errors import assert_never
 from locks.net.hello import Peer
+from locks.net.link import Link
 from locks.net.messages import CHUNK, WINDOW, BadMessage, NoWay, Open, Relay, Relaying, Took, encode
-from locks.otp.links.link import Link
 from locks.ranges import LONGEST_TEXT, replace
 from locks.runtime.clock import monotonic, wall
 
 if TYPE_CHECKING:
     from locks.net.book import Book
-    from locks.otp.notices import Notices
-    from locks.otp.options import Options
+    from locks.net.notices import Notices
+    from locks.node.options import Options
     from locks.runtime.executor import Executor
     from locks.runtime.inline import Turn
 
@@ -248,7 +248,7 @@ AnyLink = Link | RelayedLink
 
 
 class Home(Protocol):
-    """What links through servers need of a node's connections (`locks.otp.distribution`)."""
+    """What links through servers need of a node's connections (`locks.net.network`)."""
 
     name: str
     incarnation: int
@@ -276,7 +276,7 @@ class Relays:
     """The links of one node through servers.
 
     Args:
-        distribution: Its connections.
+        network: Its connections.
         turn: Its turn.
         executor: Calls something later.
         servers: Returns the servers that it is connected with.
@@ -292,7 +292,7 @@ class Relays:
 
     def __init__(
         self,
-        distribution: Home,
+        network: Home,
         turn: Turn,
         executor: Executor,
         *,
@@ -302,17 +302,17 @@ class Relays:
         on_down: Callable[[RelayedLink], object],
         on_frame: Callable[[RelayedLink, bytes], object],
     ) -> None:
-        self.links = distribution.relayed
-        self.switch = Switch(distribution.name, distribution.links, servers)
+        self.links = network.relayed
+        self.switch = Switch(network.name, network.links, servers)
         self.turn = turn
         self.on_frame = on_frame
-        self._distribution = distribution
+        self._distribution = network
         self._executor = executor
         self._servers = servers
         self._needed = needed
         self._on_up = on_up
         self._on_down = on_down
-        self._name = distribution.name
+        self._name = network.name
         self._sessions: dict[int, RelayedLink] = {}
         self._attempts: dict[str, _Attempt] = {}
         self._wishes: dict[Hashable, Collection[str]] = {}
@@ -334,11 +334,11 @@ class Relays:
 
     def look(self, at_once: bool = False) -> None:
         """Open the links that are needed and due, or all of them, and close those that are not needed."""
-        now, distribution = monotonic(), self._distribution
-        if not distribution.is_running:
+        now, network = monotonic(), self._distribution
+        if not network.is_running:
             return
-        wished = distribution.named.union(*self._wishes.values()) - distribution.book.known.keys()
-        needed = {*self._needed(), *wished} - {self._name} - distribution.links.keys()
+        wished = network.named.union(*self._wishes.values()) - network.book.known.keys()
+        needed = {*self._needed(), *wished} - {self._name} - network.links.keys()
         for name in self._attempts.keys() - needed:
             del self._attempts[name]
         for name in needed - self.links.keys():

@@ -20,6 +20,7 @@ from gevent import socket as gevent_socket
 
 from locks.errors import InvalidOption
 from locks.net.addresses import Address, HostAndPort, UnixAddress
+from locks.net.frames import frame
 from locks.net.hello import LONGEST, Refused, first_words
 from locks.net.tls import Tls, wrong_host
 
@@ -161,7 +162,7 @@ class Stream:
 
     def send(self, body: bytes) -> None:
         """Send a frame; waits."""
-        data = len(body).to_bytes(4, "big") + body
+        data = frame(body)
         if self._tls is not None:
             self._tls.encrypt(data)
             data = self._tls.outgoing()

@@ -148,7 +148,9 @@ class Values:
         kind = type(value)
         if kind in PLAIN:
             if kind is int and not LEAST <= value <= MOST:
-                return Ext(LARGE_INT, value.to_bytes(value.bit_length() // 8 + 1, "big", signed=True))
+                return Ext(
+                    LARGE_INT, value.to_bytes(value.bit_length() // 8 + 1, "big", signed=True)
+                )
             return value
         if not depth:
             raise Unsendable(

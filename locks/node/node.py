@@ -68,13 +68,13 @@ from locks.runtime.shown import Shown
 if TYPE_CHECKING:
     from locks.net import actors as remotes
     from locks.net import addresses
+    from locks.net import notices as noted
+    from locks.node import options as otp
     from locks.node.peers import cluster as clusters
-    from locks.otp import notices as noted
-    from locks.otp import options as otp
 else:  # alone it needs nothing of what these stand on
     clusters = Unloaded("locks.node.peers.cluster")
-    noted = Unloaded("locks.otp.notices")
-    otp = Unloaded("locks.otp.options")
+    noted = Unloaded("locks.net.notices")
+    otp = Unloaded("locks.node.options")
     addresses = Unloaded("locks.net.addresses")
     remotes = Unloaded("locks.net.actors")
 
@@ -105,7 +105,7 @@ class Node(metaclass=Shown):
 
     Attributes:
         alive: The nodes whose lock servers can be asked, its own among them.
-        silent: Of these, those that say nothing (`locks.otp.links.silence`).
+        silent: Of these, those that say nothing (`locks.node.peers.silence`).
         cluster: What it has to do with other nodes, if it has.
         is_clustered: Whether other nodes may hear of its locks.
         dependents: Actors that are stopped with it.
@@ -204,7 +204,7 @@ class Node(metaclass=Shown):
 
     def _address_of(self, name: str) -> str | None:
         """The address from which another node is connected; `None` if it is not."""
-        return None if self.cluster is None else self.cluster.distribution.address_of(name)
+        return None if self.cluster is None else self.cluster.network.address_of(name)
 
     # --- Its life -------------------------------------------------------------------------------
 
@@ -375,7 +375,7 @@ class Node(metaclass=Shown):
         for agent in list(self.agents_by_id.values()):
             agent.leave_to_parent()
         if self.cluster is not None:
-            self.cluster.distribution.leave_to_parent()
+            self.cluster.network.leave_to_parent()
 
     def add_dependent(self, actor: pykka.ActorRef[Any]) -> None:
         """From now on the actor ends with the node.
@@ -446,8 +446,8 @@ class Node(metaclass=Shown):
 
     def look_awake(self) -> None:
         """Notice the loss of locks that others have been given while this program did not run, before a question is answered."""
-        if self.cluster is not None and self.cluster.distribution.may_have_slept:
-            self.turn.run_surely(self.cluster.distribution.look_awake)
+        if self.cluster is not None and self.cluster.network.may_have_slept:
+            self.turn.run_surely(self.cluster.network.look_awake)
 
     def _needs_cluster(self) -> clusters.Cluster:
         self.check_running()
@@ -466,7 +466,7 @@ class Node(metaclass=Shown):
     @property
     def address(self) -> addresses.HostAndPort | None:
         """Where it listens for other nodes, host and port; `None` if it does not."""
-        return None if self.cluster is None else self.cluster.distribution.address
+        return None if self.cluster is None else self.cluster.network.address
 
     def nodes(self, *, hidden: bool = False) -> list[str]:
         """The nodes that it is connected with; either client nodes, or the others.
@@ -475,7 +475,7 @@ class Node(metaclass=Shown):
         """
         if self.cluster is None:
             return []
-        links = list(self.cluster.distribution.links.values())
+        links = list(self.cluster.network.links.values())
         names = [link.peer.name for link in links if link.peer.hidden is bool(hidden)]
         return sorted([*names, *self.cluster.relays.links] if hidden else names)
 
@@ -495,13 +495,13 @@ class Node(metaclass=Shown):
         """
         cluster = self._needs_cluster()
         check_timeout(timeout)
-        distribution = cluster.distribution
-        options = distribution.options
+        network = cluster.network
+        options = network.options
         address: addresses.Address | None = None
         if (
             isinstance(peer, str)
             and ":" not in peer
-            and (options.hidden or peer in distribution.book.known)
+            and (options.hidden or peer in network.book.known)
         ):
             name = check_node_name(peer)
         else:
@@ -536,7 +536,7 @@ class Node(metaclass=Shown):
             Whether it was connected.
         """
         (name,) = check_nodes([name])
-        was_connected = self.turn.run(self._needs_cluster().distribution.disconnect, name)
+        was_connected = self.turn.run(self._needs_cluster().network.disconnect, name)
         self.refusals[name] = (
             f"{self.name} was told by disconnect() to stay disconnected from {name}"
         )

@@ -19,6 +19,7 @@ from locks.errors import MisuseError
 from locks.net.actors import Actors
 from locks.net.book import Book
 from locks.net.exchange import NOCONNECTION, Exchange
+from locks.net.link import Traffic
 from locks.net.messages import Limits
 from locks.node.observing.inquiries import Inquiries
 from locks.node.peers.cluster import Cluster, NodeDown, NodeUp
@@ -26,7 +27,6 @@ from locks.node.peers.guests import Guests
 from locks.node.peers.local_node import LocalNode
 from locks.node.views.reader import ViewReader
 from locks.node.views.sender import ViewSender
-from locks.otp.links.budgets import Share, Traffic
 from locks_lab.applications.application import Application
 from locks_lab.worlds.host import Violation
 
@@ -81,7 +81,7 @@ class _Peer(NamedTuple):
 
 
 class _Connection:
-    """A connection to another node, in the place of a `locks.otp.links.link.Link`."""
+    """A connection to another node, in the place of a `locks.net.link.Link`."""
 
     is_full = False
 
@@ -99,7 +99,7 @@ class _Connection:
 
 
 class _Distribution(_Part):
-    """The connections of a simulated node, in the place of a `locks.otp.distribution.Distribution`."""
+    """The connections of a simulated node, in the place of a `locks.net.network.Network`."""
 
     may_have_slept = False
     address = None
@@ -126,7 +126,7 @@ class _Distribution(_Part):
 
 
 class _NeverSilent(_Part):
-    """In the place of `locks.otp.links.silence.Silence`: a node that is connected answers, or is lost."""
+    """In the place of `locks.node.peers.silence.Silence`: a node that is connected answers, or is lost."""
 
     silent = frozenset[str]()
 
@@ -143,43 +143,6 @@ class _NobodyArrives(_Part):
 
     def await_servers(self, *_: object, **__: object) -> None:
         """Wait for servers that may have just been started."""
-
-
-class _Slices:
-    """In the place of `locks.node.views.slices.Slices`: watchers on other nodes are served in an event of their own.
-
-    The schedule says when. So a view may report several changes.
-
-    Args:
-        later: Calls a function in a later event.
-        flush: Ends a turn of the node.
-    """
-
-    def __init__(self, later: Callable[..., object], flush: Callable[[], object]) -> None:
-        self._later = later
-        self._flush = flush
-        self._next: Share | None = None
-
-    def share(self, node: str) -> Share:
-        """The share of a node."""
-        return Share(0.0, 0.0)
-
-    def serve(
-        self, share: Share, seconds: float, work: Callable[[Callable[[], bool]], object]
-    ) -> None:
-        """Do work for a node, all of it, if it is its turn."""
-        if share is self._next:
-            work(lambda: False)
-
-    def wait(self, who: object, share: Share, go_on: Callable[[], object]) -> None:
-        """Have `go_on` called in a later event."""
-        self._later(self._serve_next, share, go_on)
-
-    def _serve_next(self, share: Share, go_on: Callable[[], object]) -> None:
-        self._next = share
-        go_on()
-        self._flush()
-        self._next = None
 
 
 class SimulatedCluster(Cluster):
@@ -204,8 +167,8 @@ class SimulatedCluster(Cluster):
         self.executor = background
         self.members = set()
         self.limits = {}
-        self.distribution = cast(Any, _Distribution(node, servers, refusal))
-        links: Any = self.distribution.links
+        self.network = cast(Any, _Distribution(node, servers, refusal))
+        links: Any = self.network.links
         self.exchange = Exchange(node.name, links.get, node.notices, self)
         self.actors = Actors(
             self.exchange,
@@ -217,10 +180,9 @@ class SimulatedCluster(Cluster):
         )
         self.silence = cast(Any, _NeverSilent(refusal))
         self.arrivals = cast(Any, _NobodyArrives(refusal))
-        are_linked = self.distribution.links.__contains__
+        are_linked = self.network.links.__contains__
         self.guests = Guests(node.server, background, are_linked, Limits(), self._refuse)
-        later = partial(node.application.later, node.name)
-        self.readers = ViewSender(self, cast(Any, _Slices(later, self.flush)))
+        self.readers = ViewSender(self, partial(node.application.later, node.name))
         self.views = ViewReader(self)
         self.inquiries = Inquiries(self)
         self._monitors = {}
@@ -236,7 +198,7 @@ class SimulatedCluster(Cluster):
         """The node sees another one."""
         nodes = self._simulated.neighbours
         peer = _Peer(other, nodes.by_name[other].creation)
-        links: dict[str, Any] = self.distribution.links
+        links: dict[str, Any] = self.network.links
         links[other] = _Connection(peer, partial(self._send, other), nodes.application.fail)
         self.members.add(other)
         self.limits[other] = Limits()
@@ -247,7 +209,7 @@ class SimulatedCluster(Cluster):
 
     def lost(self, other: str) -> None:
         """The node has noticed that another one is gone."""
-        link: Any = self.distribution.links.pop(other, None)
+        link: Any = self.network.links.pop(other, None)
         if link is not None:
             link.closed = NOCONNECTION
             self.members.discard(other)
@@ -260,7 +222,7 @@ class SimulatedCluster(Cluster):
 
     def receive(self, other: str, frame: bytes) -> None:
         """A frame of another node arrives."""
-        self.exchange.take_in(self.distribution.links[other], frame)
+        self.exchange.take_in(self.network.links[other], frame)
         self.flush()
 
     def _send(self, other: str, frame: bytes) -> None:

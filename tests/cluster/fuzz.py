@@ -26,9 +26,9 @@ from locks.otp.bytes import control
 from locks.otp.bytes.behaviours import CALL, CAST
 from locks.otp.bytes.fields import tag_of
 from locks.otp.bytes.terms import Atom, ImproperList, Pid, Reference, Term
-from locks.otp.distribution import FRAME_LIMIT, SEND_LIMIT
+from locks.net.network import FRAME_LIMIT, SEND_LIMIT
 from locks.otp.links.budgets import Traffic
-from locks.otp.links.link import Link
+from locks.net.link import Link
 from locks.ranges import Range, Size, Version
 from locks.wire.forms import LOCK_SERVER, OURS
 from locks.wire.messages import TAGS
@@ -340,13 +340,13 @@ class Rig:
         self.link = self._link()
         self.me = Pid(3, BAD, CREATION)
         self._count = 0
-        cluster.distribution.links[BAD] = self.link
+        cluster.network.links[BAD] = self.link
         self.node.turn.run(cluster._joined, BAD)
         self.holder = self.node.spawn_agent()
         self.holder.lock_all([(("x", 1), "write", (A,), "all"), (("z",), "read", (A,), "all")], 5)
         made = self.node.spawn_agent()
         self.node.turn.run(made.event, made.machine.ask_all, [(("x",), "write", (A,), "all")])
-        self.agent = Pid(made.id.created, A, cluster.distribution.creation)
+        self.agent = Pid(made.id.created, A, cluster.network.creation)
         self._actor = GeventActor.start()
         self.actor = self.node.turn.run(cluster.remotes.pid_of, self._actor)
         self.made = made
@@ -385,7 +385,7 @@ class Rig:
     def close(self) -> None:
         """Put the link away, before the node is stopped."""
         self._actor.stop()
-        self.cluster.distribution.links.pop(BAD, None)
+        self.cluster.network.links.pop(BAD, None)
 
     def encode(self, term: Any) -> bytes:
         """Bytes of a term."""
@@ -435,7 +435,7 @@ class Rig:
             list(processes._names),
             list(processes._locals),
             sorted(cluster.members),
-            {name: known.address for name, known in cluster.distribution.book.known.items()},
+            {name: known.address for name, known in cluster.network.book.known.items()},
             self.node.alive,
             [(group, self.scope.members(group)) for group in self.scope._table.groups()],
         )

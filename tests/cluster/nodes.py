@@ -27,8 +27,8 @@ from locks.net.hello import (
 )
 from locks.net.secrets import Cookie
 from locks.net.messages import Call, Done, Frame, Greeting, Limits, News, Reply, ToServer, decode, encode
-from locks.otp.links.link import Link
-from locks.otp.options import Options, client_name
+from locks.net.link import Link
+from locks.node.options import Options, client_name
 from tests.cluster.harness import COOKIE, Address, Proxy
 from tests.helpers import LIMIT, eventually
 
@@ -130,7 +130,7 @@ def until_connected(node: locks.node.Node, *names: str) -> None:
 def link(node: locks.node.Node, other: str) -> Link:
     """The connection of a node with another one."""
     assert node.cluster is not None
-    return node.cluster.distribution.links[other]
+    return node.cluster.network.links[other]
 
 
 class Tx:

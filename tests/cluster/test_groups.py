@@ -268,7 +268,7 @@ def test_what_others_may_not_say(
     nodes: Nodes, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is no message of groups is logged and ignored; one that is wrong ends its connection. Nothing changes."""
-    monkeypatch.setattr("locks.otp.notices.PERIOD", 0)
+    monkeypatch.setattr("locks.net.notices.PERIOD", 0)
     a = nodes.start(A)
     mine = Member.start()
     groups.join("g", mine, node=a)

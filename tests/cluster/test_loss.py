@@ -242,7 +242,7 @@ def test_what_a_node_says_last_is_forgotten_with_it(nodes: Nodes, number: int, l
     The end may be taken in in one turn with the last requests. A server that forgot the node first kept them for ever.
     """
     node = nodes.start(A)
-    stranger = Peer(node.cluster.distribution.address, A)
+    stranger = Peer(node.cluster.network.address, A)
     stranger.send(requests_of(stranger, number) + last)
     stranger.socket.shutdown(socket.SHUT_WR)
     assert stranger.is_closed()

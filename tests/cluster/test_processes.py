@@ -314,7 +314,7 @@ def test_a_call_of_what_stays_is_not_monitored(nodes: Nodes) -> None:
     """It is one message, and its answer another one. When the connection is lost, there is no answer."""
     a, b = nodes.meet(A, B)
     assert a.cluster is not None
-    processes, traffic = a.cluster.processes, a.cluster.distribution.traffic
+    processes, traffic = a.cluster.processes, a.cluster.network.traffic
     b.register("echo", Echo.start())
     told: list[tuple[bool, Any]] = []
 

@@ -197,7 +197,7 @@ def test_what_must_not_be_said_costs_the_link_alone(
     other, one = txs[:2]
     there, peer = relays(one.node), other.node.name
     assert other.node.cluster is not None
-    pid = pid_of(other.agent.id, other.node.cluster.distribution.creation)
+    pid = pid_of(other.agent.id, other.node.cluster.network.creation)
 
     def told(message: Any) -> bytes:
         return pack_send(pid, etf.encode(pack(message, other.agent.id)))

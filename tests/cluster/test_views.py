@@ -227,7 +227,7 @@ def test_a_queue_that_is_not_answered(nodes: Nodes, monkeypatch: pytest.MonkeyPa
     agent = b.spawn_agent()
     agent.lock_all(wanted(*range(150)), 20)
     with monkeypatch.context() as patched:
-        patched.setattr(b.cluster.readers, "flush", lambda: None)  # type: ignore[union-attr]
+        patched.setattr(b.cluster.readers, "_serve", lambda: None)  # type: ignore[union-attr]
         with program_of(a), pytest.raises(locks.LockTimeout):
             locks.queue(TABLE, node=B, timeout=0.3)
         eventually(lambda: readings(b) == [])

@@ -35,7 +35,6 @@ class Layer(NamedTuple):
 
 SANS_IO = (
     "bytes*",
-    "links.backlog",
 )
 GROUND = ("words", "errors", "ground")
 NODES = (*GROUND, "core", "wire", "runtime", "net bytes", "otp bytes", "otp")
@@ -63,9 +62,11 @@ LIBRARY = [
     ),
     Layer(
         "net bytes",
-        ("locks.net.hello", "locks.net.secrets", "locks.net.addresses"),
+        tuple(
+            f"locks.net.{name}" for name in ("addresses", "budgets", "frames", "hello", "secrets")
+        ),
         GROUND,
-        "net/: the hello, secrets, addresses",
+        "net/: frames, the hello, secrets, addresses, budgets",
     ),
     Layer(
         "otp",
@@ -277,6 +278,8 @@ PURE = (
     "locks.model",
     "locks.core*",
     "locks.net.addresses",
+    "locks.net.budgets",
+    "locks.net.frames",
     "locks.groups.table",
     "locks.testing.linearizability",
     "locks.ownership.errors",
@@ -320,6 +323,7 @@ PURE_OUTSIDE = {
     "numbers",
     "operator",
     "reprlib",
+    "struct",
     "sys",
     "types",
     "typing",

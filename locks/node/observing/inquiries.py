@@ -32,13 +32,14 @@ from locks.core.facts import (
 )
 from locks.errors import TransactionBroken, assert_never
 from locks.net.addresses import place
-from locks.net.calls import BlockingCalls
-from locks.net.exchange import MOST_CALLS, check_budget, check_speaker
+from locks.net.budgets import MOST_CALLS, check_budget
+from locks.net.exchange import check_speaker
+from locks.net.link import Link
 from locks.node.client.clients import this_program
 from locks.node.client.refusals import check_may_wait
 from locks.node.marks import Memory, memory_of
+from locks.node.peers.calls import BlockingCalls
 from locks.node.peers.local_node import Connections, LocalNode
-from locks.otp.links.link import Link
 from locks.ranges import LONGEST_TEXT, one_line
 from locks.runtime.logs import log_event
 from locks.runtime.port import world
@@ -122,12 +123,12 @@ class Witness:
 
 def _address(node: LocalNode, name: str) -> str:
     """The address from which another node is connected; empty if it is not."""
-    return "" if node.cluster is None else node.cluster.distribution.address_of(name) or ""
+    return "" if node.cluster is None else node.cluster.network.address_of(name) or ""
 
 
 def _links(node: LocalNode) -> Collection[Link]:
     """The connections with other nodes."""
-    return () if node.cluster is None else node.cluster.distribution.links.values()
+    return () if node.cluster is None else node.cluster.network.links.values()
 
 
 def _clients(node: LocalNode, after: str) -> ClientPage:
@@ -182,7 +183,7 @@ class Inquiries:
         self, speaker: str, question: Question, name: str, answer: Callable[[Answer], object]
     ) -> None:
         """Pass a question on to another node, and its answer back."""
-        links = self._cluster.distribution.links
+        links = self._cluster.network.links
 
         def unanswered(why: str) -> None:
             is_break = isinstance(question, Break)
@@ -316,7 +317,7 @@ def _ask(
                 way = target  # a client of this node's
             if way == node.name:
                 said[name] = node.turn.run(Witness(node).answer, question)
-            elif cluster is None or way not in cluster.distribution.links:
+            elif cluster is None or way not in cluster.network.links:
                 silent[name] = unreachable(way, node)
             else:
                 node.turn.run(calls.begin_call, name, way, question)
@@ -341,7 +342,7 @@ def _ask(
 def unreachable(name: str, node: LocalNode) -> str:
     """Why a node can't be asked: where it was looked for, and what happened there."""
     cluster = node.cluster
-    known = None if cluster is None else cluster.distribution.book.known.get(name)
+    known = None if cluster is None else cluster.network.book.known.get(name)
     at = "" if known is None or known.address is None else f" at {place(known.address)}"
     why = node.refusals.get(name, "") or ("" if known is None else known.failure[0])
     return f"can't be reached{at}{why and ': '}{why}"

@@ -16,9 +16,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from locks.net.link import Link
 from locks.net.messages import Agree, BadMessage, Done, brief
 from locks.node.ports import Servers
-from locks.otp.links.link import Link
 
 if TYPE_CHECKING:
     from locks.net.exchange import Exchange

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import pykka
@@ -42,6 +43,7 @@ from locks.net import messages
 from locks.net.actors import Actors, Local, RemoteRef
 from locks.net.addresses import Address, place
 from locks.net.exchange import Exchange, check_speaker
+from locks.net.link import Link
 from locks.net.messages import (
     Agree,
     AnyAnswer,
@@ -59,27 +61,23 @@ from locks.net.messages import (
     encode,
 )
 from locks.net.messages import ToAgent as FrameToAgent
+from locks.net.network import Network
 from locks.net.relay import AnyLink, RelayedLink, Relays
 from locks.node.client.agent import Agent
 from locks.node.client.refusals import not_from_elsewhere
 from locks.node.marks import memory_of
 from locks.node.observing.inquiries import Inquiries
 from locks.node.observing.news import are_servers, log_node_down, log_node_up
+from locks.node.options import Options
 from locks.node.peers.agreement import Agreements
 from locks.node.peers.arrivals import Arrivals
 from locks.node.peers.greeter import Greeter
 from locks.node.peers.guests import Guests
 from locks.node.peers.local_node import LocalNode
+from locks.node.peers.silence import Silence
 from locks.node.peers.versions import ASKED, check_version
 from locks.node.views.reader import ViewReader
 from locks.node.views.sender import LARGEST_PAGE, Reader, ViewSender
-from locks.node.views.slices import Slices
-from locks.otp.distribution import Distribution
-from locks.otp.links.budgets import Pace
-from locks.otp.links.line import Line
-from locks.otp.links.link import Link
-from locks.otp.links.silence import Silence
-from locks.otp.options import Options
 from locks.ranges import one_line
 from locks.runtime.addressed import OfAnotherNode
 from locks.runtime.executor import Executor
@@ -137,7 +135,7 @@ class Cluster:
         self.node = node
         self.executor = executor
         self.members: set[str] = set()
-        self.distribution = Distribution(
+        self.network = Network(
             node.name,
             options,
             node.turn,
@@ -146,12 +144,11 @@ class Cluster:
             on_down=self._disconnected,
             refusals=node.refusals,
             notices=node.notices,
-            line=Line(Pace()),
             on_frame=lambda link, body: self.exchange.take_in(link, body),
             on_doubt=lambda link: self.exchange.ping(link),
         )
-        self.distribution.open()
-        self.exchange = Exchange(node.name, self.distribution.link_to, node.notices, self)
+        self.network.open()
+        self.exchange = Exchange(node.name, self.network.link_to, node.notices, self)
         self.actors = Actors(
             self.exchange,
             node.turn,
@@ -161,7 +158,8 @@ class Cluster:
             number_of=self._number_of,
         )
         self.silence = Silence(
-            self.distribution.links,
+            self.network.links,
+            self.network.traffic,
             node.turn,
             executor,
             doubt=self.exchange.ping,
@@ -170,7 +168,7 @@ class Cluster:
             lasts=lambda name: self.relays.avoid(name, f"no answer from {name}, which relays"),
         )
         self.relays = Relays(
-            self.distribution,
+            self.network,
             node.turn,
             executor,
             servers=self._relays,
@@ -183,7 +181,7 @@ class Cluster:
         self.greeter = Greeter(
             node,
             executor,
-            self.distribution,
+            self.network,
             self.exchange,
             is_member=self.members.__contains__,
             on_greeted=self._has_greeted,
@@ -201,14 +199,14 @@ class Cluster:
         self.guests = Guests(
             node.server,
             executor,
-            self.distribution.links.__contains__,
+            self.network.links.__contains__,
             options.limits,
             self._refuse,
         )
         self._last: tuple[Any, bytes] = (None, b"")  # message to a lock server, and its bytes
-        self.arrivals = Arrivals(node, self.members, self.distribution.book.has_failed)
+        self.arrivals = Arrivals(node, self.members, self.network.book.has_failed)
         self.views = ViewReader(self)
-        self.readers = ViewSender(self, Slices(self.distribution.line, executor))
+        self.readers = ViewSender(self, partial(executor.run_later, 0.0))
         self.inquiries = Inquiries(self)
         self._monitors: dict[Listener, None] = {}
         self._lost_servers: set[str] = set()  # until they are back
@@ -218,7 +216,7 @@ class Cluster:
             memory_of(node, options.state)
         if node.servers is not None and node.name in node.servers.nodes:
             memory_of(node).recover(self)
-        self.distribution.start()
+        self.network.start()
 
     # --- Nodes that come and go, in the turn ----------------------------------------------------
 
@@ -333,7 +331,7 @@ class Cluster:
 
     def _relays(self) -> list[str]:
         """The nodes that may relay: servers, silent ones only if there is no other."""
-        servers = sorted(self.members & self.distribution.links.keys())
+        servers = sorted(self.members & self.network.links.keys())
         return [name for name in servers if name not in self.node.silent] or servers
 
     def _disconnected(self, link: Link, reason: str) -> None:
@@ -359,7 +357,7 @@ class Cluster:
 
     def connect(self, name: str, address: Address | None) -> None:
         """Connect to a node, and keep it connected; without an address, through a server."""
-        self.distribution.connect(name, address)
+        self.network.connect(name, address)
         self.relays.look()
 
     def monitor_nodes(self, watcher: Listener, on: bool) -> None:
@@ -371,7 +369,7 @@ class Cluster:
 
     def traffic(self) -> TrafficStatistics:
         """The traffic between this node and others."""
-        links, sum_ = self.distribution.links, self.distribution.traffic
+        links, sum_ = self.network.links, self.network.traffic
         counts = (sum_.sent, sum_.received, sum_.bytes_sent, sum_.bytes_received)
         return TrafficStatistics(len(links), *counts)
 
@@ -379,7 +377,7 @@ class Cluster:
         name = news.node
         if isinstance(news, NodeDown):
             self.node.counters.connections_lost += 1
-            matters = self.distribution.is_running and are_servers(self.node, name)
+            matters = self.network.is_running and are_servers(self.node, name)
             if matters:
                 self._lost_servers.add(name)
             self.executor.run_soon(log_node_down, self.node, name, news.reason, matters)
@@ -410,7 +408,7 @@ class Cluster:
 
     def ref_of(self, agent: AgentId) -> RemoteRef | None:
         """A reference to an agent of another node, if that is connected and may have it."""
-        known = self.distribution.link_to(agent.node) is not None
+        known = self.network.link_to(agent.node) is not None
         return self.actors.ref(agent.node, agent.created) if known else None
 
     def agent_behind(self, ref: OfAnotherNode) -> AgentId | None:
@@ -421,7 +419,7 @@ class Cluster:
 
     def place_of(self, name: str) -> str | None:
         """The address at which another node is looked for, as text, if known."""
-        known = self.distribution.book.known.get(name)
+        known = self.network.book.known.get(name)
         return None if known is None or known.address is None else place(known.address)
 
     def link(self, actor: Client, other: RemoteRef) -> None:
@@ -442,13 +440,13 @@ class Cluster:
                 self._unsent(agent, message, error)
                 return
             self._last = (message, encoded)
-        self.distribution.links[name].send(encoded)
+        self.network.links[name].send(encoded)
         if type(message) in ANSWERED:
             self.silence.asked(name)
 
     def send_to_agent(self, agent: AgentId, message: AgentMessage) -> None:
         """The lock server, or an agent, sends a message to an agent of another node."""
-        link = self.distribution.link_to(agent.node)
+        link = self.network.link_to(agent.node)
         if link is None:
             # Nothing is lost: when there is a link, agents repeat it (`AgentMachine.peer_up`).
             if type(message) is Knowledge and message.records:
@@ -489,11 +487,9 @@ class Cluster:
 
     def flush(self) -> bool:
         """Send all output, which may lose links; return whether there are new messages in the turn."""
-        if self.readers.ready:
-            self.readers.flush()
-        if not self.distribution.unsent:
+        if not self.network.unsent:
             return False
-        self.distribution.flush()
+        self.network.flush()
         return True
 
     # --- Messages from others, in the turn ------------------------------------------------------
@@ -579,7 +575,7 @@ class Cluster:
         self.relays.take(link, frame, body)
 
     def _check_connected(self, speaker: str) -> None:
-        if speaker not in self.distribution.links:
+        if speaker not in self.network.links:
             raise BadMessage("lock servers are asked, and answer, over connections only")
 
     def ignored(self, text: str, *args: object) -> None:
@@ -610,5 +606,5 @@ class Cluster:
 
     def stop(self, reason: str) -> None:
         """Leave the cluster: all connections are closed. In the turn."""
-        self.distribution.stop(reason)
+        self.network.stop(reason)
         self.arrivals.close()

@@ -21,17 +21,17 @@ from locks.errors import InvalidOption
 from locks.model import check_node_name
 from locks.net import messages
 from locks.net.book import NAMES, News
+from locks.net.link import Link
 from locks.net.messages import BadMessage, Done, Greeting, Limits, Refusal
 from locks.node.peers.versions import ClocksDiffer, check_version, taken_over
-from locks.otp.links.link import Link
 from locks.ranges import LONGEST_TEXT
 from locks.runtime.clock import monotonic
 from locks.runtime.waiter import run_in_hub
 
 if TYPE_CHECKING:
     from locks.net.exchange import Exchange
+    from locks.net.network import Network
     from locks.node.peers.local_node import LocalNode
-    from locks.otp.distribution import Distribution
     from locks.runtime.executor import Executor
 
 __all__ = ["Greeter"]
@@ -46,7 +46,7 @@ class Greeter:
     Args:
         node: The node.
         executor: Does its background work.
-        distribution: Its connections.
+        network: Its connections.
         exchange: Calls other nodes over them.
         is_member: Whether the lock server of a node can be asked.
         on_greeted: Called with the connection of a node that has greeted this one, and its limits.
@@ -58,7 +58,7 @@ class Greeter:
         self,
         node: LocalNode,
         executor: Executor,
-        distribution: Distribution,
+        network: Network,
         exchange: Exchange,
         *,
         is_member: Callable[[str], bool],
@@ -67,7 +67,7 @@ class Greeter:
     ) -> None:
         self._node = node
         self._executor = executor
-        self._distribution = distribution
+        self._distribution = network
         self._exchange = exchange
         self._is_member = is_member
         self._on_greeted = on_greeted
@@ -162,8 +162,8 @@ class Greeter:
 
     def _take(self, link: Link, greeting: Greeting) -> None:
         name = link.peer.name
-        distribution = self._distribution
-        if distribution.options.mesh:
+        network = self._distribution
+        if network.options.mesh:
             self._hear(name, [_news(each) for each in greeting.known])
             if any(news.name == name for news in greeting.known):
                 self._came(name)

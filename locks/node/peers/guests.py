@@ -21,7 +21,7 @@ from locks.core.messages import (
     StandingElsewhere,
 )
 from locks.model import AgentId, covers
-from locks.net.exchange import MOST_CALLS, check_budget
+from locks.net.budgets import MOST_CALLS, check_budget
 from locks.net.messages import FromAgent, Limits
 from locks.node.peers.versions import seconds_ahead
 from locks.node.server import Guarded, Server

@@ -9,19 +9,19 @@ from locks.core.agent.machine import AgentMachine
 from locks.core.messages import AgentEffect
 from locks.core.statistics import NodeStatistics
 from locks.model import AgentId
+from locks.net.notices import Notices
 from locks.node.client.agent import Agent
 from locks.node.ports import NodePort
 from locks.node.server import Server
 from locks.node.services import Services
-from locks.otp.notices import Notices
 
 if TYPE_CHECKING:
     from locks.net.actors import Actors
     from locks.net.exchange import Exchange
     from locks.net.messages import Limits
+    from locks.net.network import Network
     from locks.node.peers.guests import Guests
-    from locks.otp.distribution import Distribution
-    from locks.otp.links.silence import Silence
+    from locks.node.peers.silence import Silence
     from locks.runtime.executor import Executor
 
 __all__ = ["Connections", "LocalNode"]
@@ -72,7 +72,7 @@ class Connections(Protocol):
         node: The node.
         executor: Does its background work.
         members: The nodes with a lock server that can be asked.
-        distribution: The connections.
+        network: The connections.
         exchange: Sends frames over them.
         actors: The actors that can be reached over them.
         guests: What other nodes have at the lock server.
@@ -83,7 +83,7 @@ class Connections(Protocol):
     node: LocalNode
     executor: Executor
     members: set[str]
-    distribution: Distribution
+    network: Network
     exchange: Exchange
     actors: Actors
     guests: Guests

@@ -15,10 +15,10 @@ from locks.core.agent.refusals import over_limit
 from locks.core.views import FollowedView
 from locks.errors import LockTimeout, NodeNotRunning
 from locks.model import LockId, View, show
-from locks.net.calls import BlockingCalls
 from locks.net.exchange import NOCONNECTION
 from locks.net.messages import AskView, BadMessage, EndRead, Large, Page, Read, Seen, Taken
 from locks.node.client.refusals import check_may_wait, reasons
+from locks.node.peers.calls import BlockingCalls
 from locks.node.peers.local_node import Connections
 from locks.runtime.identity import Listener
 from locks.runtime.port import world
@@ -311,6 +311,6 @@ class ViewReader:
 
     def _lose(self, name: str, error: str) -> None:
         """Close the connection to a node whose pages are wrong, so that it starts again."""
-        link = self._cluster.distribution.links.get(name)
+        link = self._cluster.network.links.get(name)
         if link is not None:
             link.lose(f"it sent an unreadable view: {error:.200}")

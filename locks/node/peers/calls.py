@@ -12,7 +12,7 @@ from locks.runtime.waiter import Waiter
 if TYPE_CHECKING:
     from locks.net.exchange import Exchange
     from locks.net.messages import AnyQuestion
-    from locks.otp.links.silence import Silence
+    from locks.node.peers.silence import Silence
     from locks.runtime.inline import Turn
 
 __all__ = ["BlockingCalls"]

@@ -20,7 +20,7 @@ A program that is stopped for a while, or whose machine sleeps, sends no heartbe
 it as lost. So it drops its own connections when it goes on, before it reads anything from them. It
 knows the time from a clock that counts the sleep of the machine (`look_awake`).
 
-Source: "Distribution Protocol" and "Distributed Erlang" in the documentation of Erlang/OTP.
+Source: "Network Protocol" and "Distributed Erlang" in the documentation of Erlang/OTP.
 """
 
 from __future__ import annotations
@@ -42,34 +42,33 @@ from locks.net.admission import Admission
 from locks.net.book import Book, Dialling, Finder, News
 from locks.net.door import Door
 from locks.net.hello import Peer, Refused, Settled
+from locks.net.link import Link, Traffic
+from locks.net.notices import Notices
 from locks.net.relay import AnyLink, RelayedLink
 from locks.net.secrets import Cookie
 from locks.net.stream import Stream, listen
 from locks.net.tls import TLS, Keys, Tls
-from locks.otp.links.budgets import Traffic
-from locks.otp.links.line import Line
-from locks.otp.links.link import LOOKS, GoOn, Link
-from locks.otp.notices import Notices
-from locks.otp.options import NET_TICKTIME, Options
+from locks.node.options import NET_TICKTIME, Options
 from locks.runtime.clock import monotonic
 from locks.runtime.executor import Executor
 from locks.runtime.inline import Turn
 from locks.runtime.native import native_lock, start_new_thread
 
-__all__ = ["Distribution"]
+__all__ = ["Network"]
 
 CLOCK = getattr(time, "CLOCK_BOOTTIME", None)  # counts the sleep of the machine; Linux has it
 CONNECT_TIME = 5.0  # seconds, for TCP
 FRAME_LIMIT = 16 * 2**20  # bytes
 SEND_LIMIT = 16 * 2**20  # bytes
 KEYS = ("cookie", "certificate")  # causes of refusals that new files may mend
-CHECKS = 6  # how often in net_ticktime something must be sent; see also `locks.net.admission.SIGNS`
+CHECKS = 6  # heartbeats in net_ticktime; see also `locks.net.admission.SIGNS`
+LOOKS = 4  # looks for each heartbeat: whether it is due, and who is silent
 MISSED = (
     CHECKS - 1
-) * LOOKS  # checks that were not made, after which others may count this node as lost
+) * LOOKS  # looks that were not made, after which others may count this node as lost
 
 
-class Distribution:
+class Network:
     """A node's connections.
 
     Args:
@@ -84,7 +83,6 @@ class Distribution:
         refusals: Filled with the reasons for which running nodes can't be connected, by their
             names.
         notices: Logs warnings about others.
-        line: The line of links that have input.
 
     Attributes:
         incarnation: A random number, another one after each start.
@@ -108,11 +106,10 @@ class Distribution:
         *,
         on_up: Callable[[Link], object],
         on_down: Callable[[Link, str], object],
-        on_frame: Callable[[Link, bytes], GoOn | None],
+        on_frame: Callable[[Link, bytes], object],
         on_doubt: Callable[[Link], object],
         refusals: dict[str, str],
         notices: Notices,
-        line: Line,
     ) -> None:
         self.name = name
         self.options = options
@@ -123,10 +120,9 @@ class Distribution:
         self.relayed: dict[str, RelayedLink] = {}
         self.named = set(options.peers)
         self.refusals = refusals
-        self.unsent: list[Link] = []
+        self.unsent: dict[Link, None] = {}
         self.notices = notices
         self.slowest = 0.0
-        self.line = line
         self.traffic = Traffic()
         self._turn = turn
         self._executor = executor
@@ -313,11 +309,9 @@ class Distribution:
 
     def flush(self) -> None:
         """Write the output of links."""
-        unsent = self.unsent
-        while unsent:
-            link = unsent[0]
+        for link in list(self.unsent):
             link.flush()
-            unsent.remove(link)
+            self.unsent.pop(link, None)
 
     # --- Dialling, in the hub -------------------------------------------------------------------
 
@@ -421,7 +415,6 @@ class Distribution:
             on_frame=self._on_frame,
             on_lost=self._lost,
             unsent=self.unsent,
-            line=self.line,
             traffic=self.traffic,
         )
         self.links[peer.name] = link
@@ -446,7 +439,7 @@ class Distribution:
             self._nudge.release()
 
     def _interval(self) -> float:
-        """Seconds between two checks of each link's output and input."""
+        """Seconds between two looks."""
         own = self._ticktime
         return min([own, *(link.wanted for link in list(self.links.values()))]) / CHECKS / LOOKS
 
@@ -478,16 +471,16 @@ class Distribution:
         self._overdue_at = now + self._interval() * MISSED
 
     def _tick(self) -> None:
-        """Make each link tick at its own pace, however often this is called."""
+        """Send the heartbeats that are due."""
         self.look_awake()
         own = self._ticktime
         now = monotonic()
         if now - self._hub_ran_at > own and self._executor.is_own_thread:
             return
         for link in list(self.links.values()):
-            if now >= link.tick_due:
-                link.tick_due = now + 0.9 * min(own, link.wanted) / CHECKS / LOOKS
-                link.tick()
+            if now >= link.beat_due:
+                link.beat_due = now + 0.9 * min(own, link.wanted) / CHECKS
+                link.beat()
 
     def _keep_judging(self) -> None:
         while self.is_running:
@@ -498,7 +491,7 @@ class Distribution:
 
     def _judge_silence(self, interval: float) -> None:
         for link in list(self.links.values()):
-            link.silent = 0.0 if link.has_input else link.silent + interval
+            link.silent += interval
             if link.silent >= link.ticktime:
                 link.lose(f"it was silent for {link.ticktime:g} s")
 

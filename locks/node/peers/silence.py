@@ -1,16 +1,15 @@
 """Silent nodes: connected, but they do not answer, because they are stopped, hang, or are cut off.
 
 Such a node counts as lost only after `net_ticktime`, which is long. A program that has requests at
-several nodes need not wait that long. A node is *silent* if it has an unanswered request, another
-node has answered a request of that time, and no input has arrived from the first node for
-`PATIENCE` seconds. It stays silent until any input arrives from it. (Decision 0015.)
+several nodes need not wait that long. A node is *silent* if it has an unanswered request, no input
+has arrived from it for `PATIENCE` seconds, and another node has said something meanwhile. It stays silent until any input arrives from it. (Decision 0015.)
 
 * A busy node answers, but perhaps late. So a node that was found silent and answers again soon was
   busy. Its patience is doubled, up to `MOST_PATIENCE`, for `CALM` seconds. Otherwise clients would
   switch from a busy node to the next one and back.
 * This program may have been busy or stopped itself, so that it has not read its input yet. So a
-  node counts as silent only if two checks find it so, with a look at the sockets in between, and if
-  another node answers. If no other node has a request, some are asked for a sign of life.
+  node counts as silent only if two checks find it so, with a look at the sockets in between. If no
+  other node has said anything, some are asked for a sign of life.
 * A client that waits in the queue of a node expects no answer. So that node is asked for a sign of
   life now and then (`ROUND`).
 
@@ -23,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-from locks.otp.links.link import Link
+from locks.net.link import Link, Traffic
 from locks.runtime.clock import monotonic
 from locks.runtime.executor import Executor
 from locks.runtime.hub_life import Timer
@@ -44,16 +43,21 @@ MISSED = 10.0  # seconds; a check that is later than this never comes: the hub h
 WITNESSES = 3  # other nodes that are asked for a sign of life
 
 
-class _Asked(NamedTuple):
+class _Asked:
     """A node with an unanswered request.
 
     Attributes:
         heard: How often input had arrived from it before.
+        messages: How many messages had arrived from all nodes before.
         at: The time of the first such request.
+        looks: How many checks have found that it is late.
     """
 
-    heard: int
-    at: float
+    __slots__ = ("at", "heard", "looks", "messages")
+
+    def __init__(self, heard: int, messages: int, at: float) -> None:
+        self.heard, self.messages, self.at = heard, messages, at
+        self.looks = 0
 
 
 class Found(NamedTuple):
@@ -82,45 +86,46 @@ class Suspects:
             arrived then.
     """
 
-    __slots__ = ("_asked", "_busy", "_found", "_lasting", "_round", "_signs", "silent")
+    __slots__ = ("_asked", "_busy", "_lasting", "_round", "silent")
 
     def __init__(self) -> None:
         self.silent: dict[str, tuple[float, int]] = {}
         self._asked: dict[str, _Asked] = {}
-        self._signs: dict[str, float] = {}  # the times of answered requests
-        self._found: dict[str, _Asked] = {}  # found silent by the first check
         self._busy: dict[str, tuple[float, float]] = {}  # the patience, and its end
         self._lasting: set[str] = set()  # the silent nodes that were reported as lasting
         self._round: tuple[float, dict[str, int]] | None = None  # its time, and the input counts
 
-    def asked(self, name: str, heard: int, now: float) -> None:
+    def asked(self, name: str, heard: int, messages: int, now: float) -> None:
         """Note a request that a node answers at once.
 
         Args:
             name: The node.
             heard: How often input has arrived from it.
+            messages: How many messages have arrived from all nodes.
             now: The time, in seconds.
         """
         known = self._asked.get(name)
-        if known is None:
-            self._asked[name] = _Asked(heard, now)
-        elif known.heard != heard:
-            self._signs[name] = known.at
-            self._asked[name] = _Asked(heard, now)
+        if known is None or known.heard != heard:
+            self._asked[name] = _Asked(heard, messages, now)
 
     def lost(self, name: str) -> None:
         """Forget a node that is no longer connected."""
-        for kept in (self._asked, self._signs, self._found, self._busy, self.silent):
+        for kept in (self._asked, self._busy, self.silent):
             kept.pop(name, None)
         self._lasting.discard(name)
 
     def find_silent(
-        self, heard: Mapping[str, int], now: float, awaited: Callable[[], Iterable[str]]
+        self,
+        heard: Mapping[str, int],
+        messages: int,
+        now: float,
+        awaited: Callable[[], Iterable[str]],
     ) -> Found:
         """Check which nodes are silent.
 
         Args:
             heard: How often input has arrived from each connected node.
+            messages: How many messages have arrived from all nodes.
             now: The time, in seconds.
             awaited: Returns the nodes where clients wait for others.
         """
@@ -133,27 +138,23 @@ class Suspects:
         for name, asked in list(self._asked.items()):
             if heard.get(name) != asked.heard:
                 del self._asked[name]
-                self._signs[name] = asked.at
-        for name, asked in list(self._asked.items()):
-            if name in self.silent:
-                continue
-            left = asked.at + self._patience(name, now) - now
-            if left > 0:
-                pause = min(pause or left, left)
-                continue
-            others = [each for each in heard if each != name and each not in self.silent]
-            if not any(self._signs.get(each, 0.0) >= asked.at - AGAIN for each in others):
-                doubted.update(dict.fromkeys(self._witnesses(others, asked.at)))
-                pause = min(pause or LATER, LATER) if others else pause
-                pause = AGAIN if doubted else pause
-            elif self._found.get(name) is not asked:
-                self._found[name] = asked
-                pause = AGAIN
-            else:
-                del self._found[name]
-                self.silent[name] = (now, asked.heard)
-                silent.append(name)
-                pause = min(pause or LATER, LATER)
+            elif name not in self.silent:
+                left = asked.at + self._patience(name, now) - now
+                if left <= 0:
+                    others = [each for each in heard if each != name and each not in self.silent]
+                    if not others:
+                        continue
+                    left = LATER if asked.looks else AGAIN
+                    if messages == asked.messages:  # nobody has said anything
+                        doubted.update(dict.fromkeys([] if asked.looks else others[:WITNESSES]))
+                        asked.looks = 1
+                    elif asked.looks < 2:
+                        asked.looks = 2
+                        left = AGAIN
+                    else:
+                        self.silent[name] = (now, asked.heard)
+                        silent.append(name)
+                pause = left if pause is None else min(pause, left)
         if pause is None:
             pause = self._go_round(heard, now, awaited, doubted)
         lasting = [
@@ -183,13 +184,6 @@ class Suspects:
             return PATIENCE
         return ROUND if names else None
 
-    def _witnesses(self, others: Iterable[str], since: float) -> list[str]:
-        """Some other nodes without a request since then."""
-        idle = [each for each in others if each not in self._asked]
-        old = [e for e in others if e in self._asked and self._asked[e].at < since - AGAIN]
-        asked = [e for e in others if e in self._asked and self._asked[e].at >= since - AGAIN]
-        return [] if asked else (idle + old)[:WITNESSES]
-
     def _patience(self, name: str, now: float) -> float:
         """How long a node may take to answer."""
         patience, until = self._busy.get(name, (PATIENCE, 0.0))
@@ -210,6 +204,7 @@ class Silence:
 
     Args:
         links: The connections, by node.
+        traffic: Counts their messages.
         turn: The node's turn.
         executor: Its hub has the timer.
         doubt: Called with a link that must be asked for a sign of life.
@@ -221,6 +216,7 @@ class Silence:
     def __init__(
         self,
         links: Mapping[str, Link],
+        traffic: Traffic,
         turn: Turn,
         executor: Executor,
         *,
@@ -230,6 +226,7 @@ class Silence:
         lasts: Callable[[str], object],
     ) -> None:
         self._links = links
+        self._traffic = traffic
         self._turn = turn
         self._executor = executor
         self._doubt = doubt
@@ -252,7 +249,7 @@ class Silence:
         link = self._links.get(name)
         if link is not None:
             now = monotonic()
-            self._suspects.asked(name, link.heard, now)
+            self._suspects.asked(name, link.heard, self._traffic.received, now)
             due = self._due
             if due is None or due > now + PATIENCE or now > due + MISSED:
                 self._due = now + PATIENCE
@@ -284,7 +281,7 @@ class Silence:
         """Check which nodes are silent, and report changes; return the seconds until the next check."""
         heard = {name: link.heard for name, link in self._links.items()}
         now = monotonic()
-        found = self._suspects.find_silent(heard, now, self._awaited)
+        found = self._suspects.find_silent(heard, self._traffic.received, now, self._awaited)
         self._due = None if found.pause is None else now + found.pause
         for name in found.doubted:
             self.doubt(name)
