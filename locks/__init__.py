@@ -131,11 +131,11 @@ if not TYPE_CHECKING:  # or any name would do for type checkers
         """Load what a name stands for.
 
         Raises:
-            ImportError: The name is of another network, which is installed beside this one.
+            ImportError: The name is of another distribution, which is installed beside this one.
         """
         if name == "Mutex" and os.path.exists(f"{__path__[0]}.py"):
             raise ImportError(
-                f"locks.Mutex is of the network `locks`, {__path__[0]}.py, and this is the package `locks` of pykka-locks, "
+                f"locks.Mutex is of the distribution `locks`, {__path__[0]}.py, and this is the package `locks` of pykka-locks, "
                 "which hides it there: one environment can't have both. Our exclusive lock between programs is `locks.Lock` with "
                 "servers='local'"
             )

@@ -1,6 +1,6 @@
 """Check that `locks` is our package, and not another module of that name.
 
-Another network has such a module, and a program may have one. `locks_leader` imports this
+Another distribution has such a module, and a program may have one. `locks_leader` imports this
 check before anything else. If `locks` is another module, `import locks` runs no code of ours, and
 later errors would not show the cause.
 """
@@ -13,7 +13,7 @@ from importlib.machinery import PathFinder
 
 __all__: list[str] = []
 
-OURS = "locks.otp"  # a part of it that no other module has
+OURS = "locks.runtime"  # a part of it that no other module has
 
 
 def _require_ours() -> None:
@@ -31,8 +31,8 @@ def _require_ours() -> None:
     if inside and where == "nothing":
         where = f"the folder {next(iter(inside))}, which is not a package"
     raise ImportError(
-        f"locks_leader needs the package `locks` of the network pykka-locks, but `import locks` finds {where}. If that is "
-        "the network `locks`, run `pip uninstall locks` and `pip install --force-reinstall pykka-locks`; if it is a file or a "
+        f"locks_leader needs the package `locks` of the distribution pykka-locks, but `import locks` finds {where}. If that is "
+        "the distribution `locks`, run `pip uninstall locks` and `pip install --force-reinstall pykka-locks`; if it is a file or a "
         "folder of yours, such as a checkout beside the program, rename it, or move the program",
         name="locks",
         path=None if spec is None else spec.origin,

@@ -14,7 +14,7 @@ import locks
 from locks.net import door
 from locks.net.hello import ACCEPTS, DIALS, Refused, prove, read_hello, recognise
 from locks.net.secrets import Cookie
-from locks.otp import network
+from locks.net import network
 from locks.otp.bytes import control, etf
 from locks.otp.bytes.frames import pack_reg_send
 from locks.otp.bytes.terms import Atom, Pid

@@ -15,7 +15,7 @@ import locks
 from locks.net import admission
 from locks.net.hello import read_hello
 from locks.net.link import Link
-from locks.otp import network
+from locks.net import network
 from locks.node.options import NET_TICKTIME
 from locks.runtime.clock import monotonic
 from tests.cluster.harness import World, until_alive
