@@ -74,11 +74,11 @@ def test_why_an_actor_has_ended(nodes: Nodes, caplog: pytest.LogCaptureFixture) 
         b.register("fails", actor)
         downs: list[locks.actors.Down] = []
         locks.actors.monitor(a.remote("fails", B), downs.append)
-        eventually(lambda: b.cluster is not None and b.cluster.processes._monitored)
+        eventually(lambda: b.cluster is not None and b.cluster.actors._monitored)
         actor.tell(error)
         eventually(lambda downs=downs: downs)  # type: ignore[misc]
         eventually(
-            lambda: b.cluster is not None and b.cluster.processes.registered("fails") is None
+            lambda: b.cluster is not None and b.cluster.actors.registered("fails") is None
         )
     check_alive(a, b, news)
 
