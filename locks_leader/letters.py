@@ -13,8 +13,8 @@ from msgspec import Meta
 from locks import MisuseError
 from locks.net.messages import BadMessage
 from locks.net.values import Reference, letters
+from locks.net.versions import check_version
 from locks.node import RemoteError
-from locks.node.peers.versions import check_version
 from locks.ranges import LONGEST_NAME, Message
 from locks_leader.core.messages import AnyMessage
 

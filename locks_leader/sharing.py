@@ -6,7 +6,7 @@ from typing import Any
 
 from locks.net.messages import BadMessage
 from locks.net.values import Reference, letters
-from locks.node.peers.versions import check_version
+from locks.net.versions import check_version
 from locks.ownership.messages import ToParticipant, ToSession
 from locks.ranges import Message, Name, Number, Version
 

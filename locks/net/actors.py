@@ -33,6 +33,7 @@ from locks.lock_ids import shown
 from locks.net.budgets import MOST_CALLS, MOST_LINKS, MOST_MONITORS, check_budget
 from locks.net.exchange import NOCONNECTION, Exchange
 from locks.net.messages import (
+    AboutActors,
     Answered,
     Ask,
     BadMessage,
@@ -279,7 +280,6 @@ class Actors:
         self.executor = executor
         self.values = Values(self.where, self.client_at)
         self._exchange = exchange
-        exchange.actors = self
         self._new_number = new_number
         self._find_elsewhere = find
         self._number_elsewhere = number_of
@@ -457,11 +457,7 @@ class Actors:
 
     # --- From others, in the turn ---------------------------------------------------------------
 
-    def take(
-        self,
-        speaker: str,
-        frame: Tell | Ask | Answered | Raised | Monitor | Demonitor | Down | Link | Exit,
-    ) -> None:
+    def take(self, speaker: str, frame: AboutActors) -> None:
         """Take in a frame of another node."""
         match frame:
             case Tell():

@@ -24,6 +24,7 @@ from locks.errors import assert_never
 from locks.net import messages
 from locks.net.budgets import OverBudget
 from locks.net.messages import (
+    AboutActors,
     AnyAnswer,
     AnyQuestion,
     BadMessage,
@@ -47,7 +48,6 @@ from locks.ranges import one_line
 from locks.runtime.waiter import Waiter
 
 if TYPE_CHECKING:
-    from locks.net.actors import Actors
     from locks.net.notices import Notices
     from locks.net.relay import AnyLink
 
@@ -83,6 +83,9 @@ class Parts(Protocol):
     ) -> None:
         """A frame about views that are read."""
 
+    def about_actors(self, speaker: str, frame: AboutActors) -> None:
+        """A frame about actors."""
+
     def relayed(self, link: AnyLink, frame: Relaying, body: bytes) -> None:
         """A frame of links through servers."""
 
@@ -95,12 +98,7 @@ class Exchange:
         link_to: Returns the link to a node, if there is one.
         notices: Logs what is wrong.
         parts: Take frames in.
-
-    Attributes:
-        actors: Takes in frames for actors.
     """
-
-    actors: Actors
 
     def __init__(
         self, name: str, link_to: Callable[[str], AnyLink | None], notices: Notices, parts: Parts
@@ -227,7 +225,7 @@ class Exchange:
                 | messages.Link()
                 | messages.Exit()
             ):
-                self.actors.take(speaker, frame)
+                self._parts.about_actors(speaker, frame)
             case messages.Open() | messages.Relay() | messages.Took() | messages.NoWay():
                 self._parts.relayed(link, frame, body)
             case Ping():
@@ -247,7 +245,6 @@ class Exchange:
             if where == node:
                 del self._calls[number]
                 told(False, NOCONNECTION)
-        self.actors.lost(node)
 
 
 PING: Final = encode(Ping())

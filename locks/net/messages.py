@@ -373,6 +373,8 @@ class Exit(Message, frozen=True):
     reason: Reason
 
 
+AboutActors = Tell | Ask | Answered | Raised | Monitor | Demonitor | Down | Link | Exit
+
 # --- Links through servers (`locks.net.relay`) ----------------------------------------------------
 
 
@@ -441,15 +443,7 @@ Frame = (
     | EndRead
     | Page
     | Taken
-    | Tell
-    | Ask
-    | Answered
-    | Raised
-    | Monitor
-    | Demonitor
-    | Down
-    | Link
-    | Exit
+    | AboutActors
     | Relaying
     | Ping
     | Pong

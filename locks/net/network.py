@@ -41,14 +41,14 @@ from locks.net.addresses import Address, HostAndPort, UnixAddress, place
 from locks.net.admission import Admission
 from locks.net.book import Book, Dialling, Finder, News
 from locks.net.door import Door
-from locks.net.hello import Peer, Refused, Settled
+from locks.net.hello import NoWay, Peer, Refused, Settled
 from locks.net.link import Link, Traffic
 from locks.net.notices import Notices
+from locks.net.options import NET_TICKTIME, Options
 from locks.net.relay import AnyLink, RelayedLink
 from locks.net.secrets import Cookie
 from locks.net.stream import Stream, listen
 from locks.net.tls import TLS, Keys, Tls
-from locks.node.options import NET_TICKTIME, Options
 from locks.runtime.clock import monotonic
 from locks.runtime.executor import Executor
 from locks.runtime.inline import Turn
@@ -365,7 +365,8 @@ class Network:
             raise Settled("it was forgotten")
         moved = None if self._finder is None else self._finder.address_of(name)
         address = moved or known.address
-        assert address is not None  # only nodes with one are asked for
+        if address is None:
+            raise NoWay(f"{name} has no known address")
         self.options.check_address(address, "connects to")  # it may be from a locator
         return Stream.connect(address)
 

@@ -41,7 +41,7 @@ from locks.runtime.clock import monotonic, wall
 if TYPE_CHECKING:
     from locks.net.book import Book
     from locks.net.notices import Notices
-    from locks.node.options import Options
+    from locks.net.options import Options
     from locks.runtime.executor import Executor
     from locks.runtime.inline import Turn
 

@@ -5,7 +5,6 @@ Each such connection has a greenlet that waits for a limited time. At the end, `
 
 from __future__ import annotations
 
-import errno
 import os
 import socket
 import struct
@@ -84,10 +83,6 @@ class Stream:
             sock.connect(target)
             stream = cls(sock)
             stream.check_user()
-        except FileNotFoundError as error:  # the same as a port without a listener
-            sock.close()
-            said = "there is no such socket"
-            raise ConnectionRefusedError(errno.ECONNREFUSED, said, target) from error
         except BaseException:
             sock.close()
             raise

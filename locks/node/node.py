@@ -69,12 +69,12 @@ if TYPE_CHECKING:
     from locks.net import actors as remotes
     from locks.net import addresses
     from locks.net import notices as noted
-    from locks.node import options as otp
+    from locks.net import options as otp
     from locks.node.peers import cluster as clusters
 else:  # alone it needs nothing of what these stand on
     clusters = Unloaded("locks.node.peers.cluster")
     noted = Unloaded("locks.net.notices")
-    otp = Unloaded("locks.node.options")
+    otp = Unloaded("locks.net.options")
     addresses = Unloaded("locks.net.addresses")
     remotes = Unloaded("locks.net.actors")
 

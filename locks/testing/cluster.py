@@ -215,6 +215,7 @@ class SimulatedCluster(Cluster):
             self.members.discard(other)
             del self.limits[other]
             self.exchange.lost(other)
+            self.actors.lost(other)
             self.guests.lost(other)
             self.readers.lost(other)
             self.views.lost(other)

@@ -26,9 +26,20 @@ from locks.net.hello import (
     recognise,
 )
 from locks.net.secrets import Cookie
-from locks.net.messages import Call, Done, Frame, Greeting, Limits, News, Reply, ToServer, decode, encode
+from locks.net.messages import (
+    Call,
+    Done,
+    Frame,
+    Greeting,
+    Limits,
+    News,
+    Reply,
+    ToServer,
+    decode,
+    encode,
+)
 from locks.net.link import Link
-from locks.node.options import Options, client_name
+from locks.net.options import Options, client_name
 from tests.cluster.harness import COOKIE, Address, Proxy
 from tests.helpers import LIMIT, eventually
 

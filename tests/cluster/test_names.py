@@ -16,7 +16,7 @@ from locks.net import admission
 from locks.net.hello import read_hello
 from locks.net.link import Link
 from locks.net import network
-from locks.node.options import NET_TICKTIME
+from locks.net.options import NET_TICKTIME
 from locks.runtime.clock import monotonic
 from tests.cluster.harness import World, until_alive
 from tests.cluster.nodes import (

@@ -77,9 +77,7 @@ def test_why_an_actor_has_ended(nodes: Nodes, caplog: pytest.LogCaptureFixture) 
         eventually(lambda: b.cluster is not None and b.cluster.actors._monitored)
         actor.tell(error)
         eventually(lambda downs=downs: downs)  # type: ignore[misc]
-        eventually(
-            lambda: b.cluster is not None and b.cluster.actors.registered("fails") is None
-        )
+        eventually(lambda: b.cluster is not None and b.cluster.actors.registered("fails") is None)
     check_alive(a, b, news)
 
 

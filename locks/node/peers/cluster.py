@@ -45,6 +45,7 @@ from locks.net.addresses import Address, place
 from locks.net.exchange import Exchange, check_speaker
 from locks.net.link import Link
 from locks.net.messages import (
+    AboutActors,
     Agree,
     AnyAnswer,
     AnyQuestion,
@@ -62,20 +63,20 @@ from locks.net.messages import (
 )
 from locks.net.messages import ToAgent as FrameToAgent
 from locks.net.network import Network
+from locks.net.options import Options
 from locks.net.relay import AnyLink, RelayedLink, Relays
+from locks.net.versions import ASKED, check_version
 from locks.node.client.agent import Agent
 from locks.node.client.refusals import not_from_elsewhere
 from locks.node.marks import memory_of
 from locks.node.observing.inquiries import Inquiries
 from locks.node.observing.news import are_servers, log_node_down, log_node_up
-from locks.node.options import Options
 from locks.node.peers.agreement import Agreements
 from locks.node.peers.arrivals import Arrivals
 from locks.node.peers.greeter import Greeter
 from locks.node.peers.guests import Guests
 from locks.node.peers.local_node import LocalNode
 from locks.node.peers.silence import Silence
-from locks.node.peers.versions import ASKED, check_version
 from locks.node.views.reader import ViewReader
 from locks.node.views.sender import LARGEST_PAGE, Reader, ViewSender
 from locks.ranges import one_line
@@ -244,6 +245,7 @@ class Cluster:
         name = link.peer.name
         self.node.tell_agents(AgentMachine.peer_down, name, in_touch=True)
         self.exchange.lost(name)
+        self.actors.lost(name)
         self.arrivals.left(name)
 
     def _greeted(self, link: Link, answered: bool, answer: Any) -> None:
@@ -346,6 +348,7 @@ class Cluster:
         self._refused_by.discard(name)
         self._left(name)
         self.exchange.lost(name)
+        self.actors.lost(name)
         self.silence.lost(name)
         self.relays.lost(name)
         self.guests.lost(name)
@@ -567,6 +570,10 @@ class Cluster:
                 self.views.page(speaker, frame)
             case _:
                 assert_never(frame)
+
+    def about_actors(self, speaker: str, frame: AboutActors) -> None:
+        """Another node says something to actors, or about some."""
+        self.actors.take(speaker, frame)
 
     def relayed(self, link: AnyLink, frame: Relaying, body: bytes) -> None:
         """A frame of links through servers."""

@@ -23,7 +23,7 @@ from locks.net import messages
 from locks.net.book import NAMES, News
 from locks.net.link import Link
 from locks.net.messages import BadMessage, Done, Greeting, Limits, Refusal
-from locks.node.peers.versions import ClocksDiffer, check_version, taken_over
+from locks.net.versions import ClocksDiffer, check_version, taken_over
 from locks.ranges import LONGEST_TEXT
 from locks.runtime.clock import monotonic
 from locks.runtime.waiter import run_in_hub

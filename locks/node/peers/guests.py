@@ -3,7 +3,7 @@
 Each message of another node to the lock server goes through here. The node's transactions, requests
 and watches there are counted (`locks.net.messages.Limits`). A request beyond a limit is refused; nothing
 else changes. A message with a version that is ahead of this node's clock waits for the clock
-(`locks.node.peers.versions`).
+(`locks.net.versions`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from locks.core.messages import (
 from locks.model import AgentId, covers
 from locks.net.budgets import MOST_CALLS, check_budget
 from locks.net.messages import FromAgent, Limits
-from locks.node.peers.versions import seconds_ahead
+from locks.net.versions import seconds_ahead
 from locks.node.server import Guarded, Server
 from locks.runtime.executor import Executor
 
