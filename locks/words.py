@@ -126,6 +126,8 @@ _READ_AS_VALUE = re.compile(
 ELECTION_ID, MERGE_ID = "$election", "$election merge"
 """The first elements of the ids of elections' locks: the leader's, and the one under which states are merged."""
 ELECTIONS = frozenset((ELECTION_ID, MERGE_ID))
+CANDIDATES, WORKERS = "$election", "$election workers"
+"""The first elements of the names of their groups."""
 ELECTION, MERGE = "election ", " merge"
 
 

@@ -25,13 +25,13 @@ from locks.groups.names import to_group
 from locks.groups.scope import GroupMonitor, scope_of
 from locks.model import check_timeout
 from locks.node import Node, RemoteRef
-from locks.node.observing.elections import candidates_of, workers_of
 from locks.ranges import replace
 from locks.runtime.actor import GeventFuture, tell
 from locks.runtime.identity import Own
 from locks.runtime.monitor import watch_end
 from locks.runtime.port import world
 from locks.values import Notification
+from locks.words import CANDIDATES, WORKERS
 from locks_leader.behaviour import NO_REPLY, Behaviour, outcome_of, tell_end
 from locks_leader.core.events import (
     ENDS,
@@ -146,8 +146,8 @@ class Instance(GeventActor):
         self._hearing: Hearing | None = None
         self._leadership = Leadership(self, node, self.transactions.lock_id)
         self._groups: dict[Kind, Any] = {
-            "candidate": to_group(candidates_of(resource)),
-            "worker": to_group(workers_of(resource)),
+            "candidate": to_group((CANDIDATES, resource)),
+            "worker": to_group((WORKERS, resource)),
         }
         self._answers: dict[Any, Callable[[Any], None]] = {}  # of calls of the leader, by ticket
         self._watched: dict[Ref, locks.actors.Monitor] = {}

@@ -196,7 +196,7 @@ LEADER = [
     Layer(
         "leader shell",
         ("locks_leader.shell*",),
-        (*PUBLIC, "node", "leader ground", "leader core", "leader letters", "leader terms"),
+        (*PUBLIC, "leader ground", "leader core", "leader letters", "leader terms"),
         "shell/: the actor",
     ),
     Layer(

@@ -6,9 +6,18 @@ reason for a warning.
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
-from locks.words import ELECTION, ELECTION_ID, ELECTIONS, MERGE_ID, LockId, show_election
+from locks.words import (
+    CANDIDATES,
+    ELECTION,
+    ELECTION_ID,
+    ELECTIONS,
+    MERGE_ID,
+    WORKERS,
+    LockId,
+    show_election,
+)
 from locks.words import MERGE as MERGE
 
 __all__ = [
@@ -17,16 +26,12 @@ __all__ = [
     "PREFIX",
     "ElectionLock",
     "candidates_for",
-    "candidates_of",
     "election_of",
     "is_contest",
     "workers_for",
-    "workers_of",
 ]
 
 PREFIX = ELECTION
-CANDIDATES: Final = "$election"  # the groups are named after the resource
-WORKERS: Final = "$election workers"
 
 
 class ElectionLock(NamedTuple):
@@ -60,16 +65,6 @@ def election_of(lock_id: LockId) -> ElectionLock | None:
 def is_contest(lock_id: LockId) -> bool:
     """Whether that is the lock that a leader has, and candidates wait for."""
     return lock_id[0] == ELECTION_ID and len(lock_id) == 2
-
-
-def candidates_of(resource: Any) -> tuple[str, Any]:
-    """The group of an election's candidates."""
-    return (CANDIDATES, resource)
-
-
-def workers_of(resource: Any) -> tuple[str, Any]:
-    """The group of an election's workers."""
-    return (WORKERS, resource)
 
 
 def candidates_for(group: Any) -> LockId | None:
