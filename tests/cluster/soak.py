@@ -117,9 +117,7 @@ class Calm(NamedTuple):
     end: float
 
 
-def violations(
-    holds: Iterable[Hold], pauses: Sequence[Pause], calms: Sequence[Calm] = ()
-) -> Iterator[str]:
+def violations(holds: Iterable[Hold], pauses: Sequence[Pause], calms: Sequence[Calm] = ()) -> Iterator[str]:  # fmt: skip
     """What is wrong, in words."""
 
     def allowed(process: str, begin: float, end: float) -> float:
@@ -173,9 +171,7 @@ def _paused(process: str, begin: float, end: float, pauses: Iterable[Pause]) -> 
     )
 
 
-def _late(
-    group: int | str, tasks: Iterable[Hold], allowed: Callable[[str, float, float], float]
-) -> Iterator[str]:
+def _late(group: int | str, tasks: Iterable[Hold], allowed: Callable[[str, float, float], float]) -> Iterator[str]:  # fmt: skip
     """Tasks that an owner begins after its successor has begun: it may not know of it, but not for longer than a holder."""
     owners: dict[int, str] = {}
     newest: Hold | None = None  # the first task of the newest owner
@@ -449,11 +445,13 @@ class Soak:
     def idle(self, when: str) -> None:
         """Print what the processes have, and what processor time they take, while there is nothing to do."""
         there = {name: each.process.pid for name, each in self.net.there.items()}
+        seconds = min(IDLE, self.seconds / 4)
+        time.sleep(seconds)  # servers close the sockets of strangers that have gone
         before = {name: size_of(pid) for name, pid in there.items()}
-        time.sleep(min(IDLE, self.seconds / 4))
+        time.sleep(seconds)
         for name, pid in there.items():
             if (first := before[name]) and (last := size_of(pid)):
-                share = (last.time - first.time) / min(IDLE, self.seconds / 4)
+                share = (last.time - first.time) / seconds
                 print(f"  idle, {when}: {name} {share:.1%} of a processor, {last}", flush=True)
 
     def grown(self) -> Iterator[str]:
@@ -492,8 +490,8 @@ class Soak:
             if code := self.comes.process.wait(2 * HEALING):
                 stuck.append(f"{COMES} has ended with {code}")
             else:
-                found = json.loads((self.folder / "counts").read_text())
-                self.counts.update({f"{what}, beside stop": count for what, count in found.items()})
+                found = json.loads((self.folder / "counts").read_text()).items()
+                self.counts.update({f"{what}, beside stop": count for what, count in found})
         except subprocess.TimeoutExpired:
             stuck.append(f"{COMES} does not end")
         left: list[str] = []
@@ -523,18 +521,21 @@ class Soak:
                 stuck.append(f"{name} does not get id {number}: {error!r}")
         return stuck
 
-    def go_on(self) -> Iterator[str]:
-        """Let everybody work once more; yields what does not go on."""
+    def go_on(self) -> list[str]:
+        """Let everybody work until all goes on; returns what does not."""
         groups = [Ledger(self.folder / f"group-{number}") for number in range(GROUPS)]
-        before = {each: each.check() for each in groups}
-        self.answers, counts = [], Counter[str]()
-        for name in self.workers:
-            self.work(name, time.monotonic() + min(CALM, self.seconds / 2))
-        for answer in self.answers:
-            counts.update(answer.get(HEALING))
-        yield from (f"nobody did {kind} in the end: {counts}" for kind in KINDS if not counts[kind])
-        left = [number for number, each in enumerate(groups) if each.check() == before[each]]
-        yield from (f"group {number} has no owner in the end" for number in left)
+        before = [each.check() for each in groups]
+        counts, end, still = Counter[str](), time.monotonic() + HEALING, ["nobody has worked"]
+        while still and time.monotonic() < end:
+            self.answers = []
+            for name in self.workers:
+                self.work(name, time.monotonic() + min(CALM, self.seconds / 2))
+            for answer in self.answers:
+                counts.update(answer.get(HEALING))
+            still = [f"nobody does {kind}: {counts}" for kind in KINDS if not counts[kind]]
+            after = [each.check() for each in groups]
+            still += [f"group {n} has no owner" for n in range(GROUPS) if after[n] == before[n]]
+        return still
 
     # --- What came of it
 
@@ -559,12 +560,7 @@ class Soak:
             if "broken" in each and not any(since < begin < since + HEALING for begin in busy):
                 wrong.append(each["broken"])
         written = 0
-        for number in range(IDS):
-            try:
-                written += Ledger(self.folder / f"ledger-{number}").check()
-            except Broken as error:
-                wrong.append(str(error))
-        for path in self.folder.glob("group-*"):
+        for path in itertools.chain(*map(self.folder.glob, ("ledger-*", "group-*"))):
             try:
                 written += Ledger(path).check()
             except Broken as error:
