@@ -65,16 +65,16 @@ from locks.runtime.native import insist
 from locks.runtime.shown import Shown
 
 if TYPE_CHECKING:
+    from locks.net import addresses
     from locks.node.peers import cluster as clusters
     from locks.otp import notices as noted
     from locks.otp import options as otp
-    from locks.otp.names import addresses
     from locks.otp.process import remote as remotes
 else:  # alone it needs nothing of what these stand on
     clusters = Unloaded("locks.node.peers.cluster")
     noted = Unloaded("locks.otp.notices")
     otp = Unloaded("locks.otp.options")
-    addresses = Unloaded("locks.otp.names.addresses")
+    addresses = Unloaded("locks.net.addresses")
     remotes = Unloaded("locks.otp.process.remote")
 
 __all__ = ["Node", "Service", "Trace"]
@@ -104,7 +104,7 @@ class Node(metaclass=Shown):
 
     Attributes:
         alive: The nodes whose lock servers can be asked, its own among them.
-        silent: Of these, those that say nothing (`locks.otp.links.silence`).
+        silent: Of these, those that say nothing (`locks.node.peers.silence`).
         cluster: What it has to do with other nodes, if it has.
         is_clustered: Whether other nodes may hear of its locks.
         dependents: Actors that are stopped with it.
@@ -374,7 +374,6 @@ class Node(metaclass=Shown):
         for agent in list(self.agents_by_id.values()):
             agent.leave_to_parent()
         if self.cluster is not None:
-            self.cluster.tunnels.leave_to_parent()
             self.cluster.distribution.leave_to_parent()
 
     def add_dependent(self, actor: pykka.ActorRef[Any]) -> None:
@@ -469,9 +468,15 @@ class Node(metaclass=Shown):
         return None if self.cluster is None else self.cluster.distribution.address
 
     def nodes(self, *, hidden: bool = False) -> list[str]:
-        """The nodes that it is connected with; either client nodes, or the others."""
-        links = [] if self.cluster is None else list(self.cluster.distribution.links.values())
-        return sorted(link.peer.name for link in links if link.peer.hidden is bool(hidden))
+        """The nodes that it is connected with; either client nodes, or the others.
+
+        Those with which it is in touch through a server count as client nodes.
+        """
+        if self.cluster is None:
+            return []
+        links = list(self.cluster.distribution.links.values())
+        names = [link.peer.name for link in links if link.peer.hidden is bool(hidden)]
+        return sorted([*names, *self.cluster.relays.links] if hidden else names)
 
     def connect(self, peer: str, *, timeout: float | None = 5) -> bool:
         """Connect to another node, and stay connected: a connection that is lost is made anew.
@@ -495,7 +500,7 @@ class Node(metaclass=Shown):
         if (
             isinstance(peer, str)
             and ":" not in peer
-            and (options.hidden or peer in distribution.addresses)
+            and (options.hidden or peer in distribution.book.known)
         ):
             name = check_node_name(peer)
         else:
@@ -504,7 +509,7 @@ class Node(metaclass=Shown):
             raise InvalidOption(f"can't connect {name} to itself; name another node", peer=name)
         if address is not None:
             options.check_address(address, "connects to")
-        self.turn.run(distribution.connect, name, address)
+        self.turn.run(cluster.connect, name, address)
         return cluster.arrivals.await_node(name, timeout, server=False)
 
     def await_nodes(self, names: Iterable[str], *, timeout: float | None = None) -> bool:

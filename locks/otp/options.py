@@ -9,22 +9,15 @@ from __future__ import annotations
 import os
 from collections.abc import Container, Iterable, Mapping, Sequence, Sized
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from locks.errors import InvalidOption
 from locks.lock_ids import shown
 from locks.model import NODE_NAME, Require, check_node_name, check_require, is_seconds
-from locks.otp.admission.certificates import expiry_of, host_of, hosts_of, wrong_host
-from locks.otp.admission.cookies import Cookies
-from locks.otp.admission.secret import Cookie
-from locks.otp.links.budgets import Limits
-from locks.otp.names.addresses import Address, HostAndPort, Locator, UnixAddress, place
-from locks.runtime.first_use import Unloaded
-
-if TYPE_CHECKING:
-    import ssl
-else:
-    ssl = Unloaded("ssl")
+from locks.net.addresses import Address, HostAndPort, Locator, UnixAddress, place
+from locks.net.budgets import Limits
+from locks.net.secrets import Cookie, Cookies
+from locks.net.tls import TLS
 
 __all__ = [
     "TLS",
@@ -36,95 +29,6 @@ __all__ = [
 
 MOST_SERVERS = 99
 NET_TICKTIME = 15.0  # seconds; between our own nodes
-OTP_NET_TICKTIME = 60.0  # seconds; the default of Erlang nodes
-
-
-class TLS(NamedTuple):
-    """Certificates for connections, on both sides, as OTP has it.
-
-    Attributes:
-        certificate: File with the node's certificate (and those between it and the CA), PEM.
-        key: File with its private key, PEM.
-        ca: File with the certificates that peers' certificates must be signed by, PEM.
-        check_hostname: Whether the certificate of another node, whichever side connects, must be
-            for the host in that node's name. A client that has no name takes one for its certificate.
-    """
-
-    certificate: str | Path
-    key: str | Path
-    ca: str | Path
-    check_hostname: bool = True
-
-    def contexts(self) -> tuple[ssl.SSLContext, ssl.SSLContext]:
-        """The contexts for connecting and for accepting.
-
-        Raises:
-            InvalidOption: A file can't be read, or is not what it should be.
-        """
-        made = []
-        for purpose in (ssl.PROTOCOL_TLS_CLIENT, ssl.PROTOCOL_TLS_SERVER):
-            context = ssl.SSLContext(purpose)
-            context.minimum_version = ssl.TLSVersion.TLSv1_2
-            context.check_hostname = False  # the distribution checks it, on both sides
-            context.verify_mode = ssl.CERT_REQUIRED
-            loaded: tuple[str | Path, ...] = self[:2]
-            try:
-                context.load_cert_chain(self.certificate, self.key)
-                loaded = (self.ca,)
-                context.load_verify_locations(self.ca)
-            except (OSError, ValueError) as error:
-                absent = [str(path) for path in self[:3] if not Path(path).exists()]
-                why = f"there is no {', '.join(absent)}" if absent else error
-                raise InvalidOption(
-                    f"can't set up TLS with {' and '.join(map(str, loaded))}: {why}. A certificate, its key, and the "
-                    "certificate of the CA must be PEM files",
-                    tls=repr(self),
-                ) from error
-            made.append(context)
-        return made[0], made[1]
-
-    def absolute(self) -> TLS:
-        """The same files, wherever the program is."""
-        certificate, key, ca = (Path(each).absolute() for each in self[:3])
-        return self._replace(certificate=certificate, key=key, ca=ca)
-
-    def contents(self) -> tuple[bytes, ...]:
-        """What is in the files."""
-        return tuple(Path(each).read_bytes() for each in self[:3])
-
-    def expires(self) -> float | None:
-        """When the node's certificate expires, in seconds since 1970; `None` if it has a form of PEM that only OpenSSL reads."""
-        text = Path(self.certificate).read_text("ascii", "replace")
-        _, begin, rest = text.partition("-----BEGIN CERTIFICATE-----")
-        own, end, _ = rest.partition("-----END CERTIFICATE-----")
-        return expiry_of(ssl.PEM_cert_to_DER_cert(begin + own + end + "\n")) if own else None
-
-    def check_is_for(self, name: str) -> None:
-        """Raise `InvalidOption` if the certificate of a node that listens is for another host: all others would refuse it."""
-        if not self.check_hostname:
-            return
-        from locks.otp.links.tls import Tls
-
-        host = name.partition("@")[2]
-        own = Tls.own_certificate(*self.contexts())
-        if own is not None and wrong_host(own, host) is not None:
-            raise InvalidOption(
-                f"the certificate {self.certificate} is for {hosts_of(own) or 'no host'}, but this node is {name}, so all other nodes "
-                f"would refuse it: make one with `locks certificates {host}`, or name the node after a host that it is for",
-                tls=repr(self),
-            )
-
-    def host_of(self, host: str) -> str:
-        """The host for the name of a client on this host: one that its certificate is for, if that is checked.
-
-        Raises:
-            InvalidOption: A file can't be read, or is not what it should be.
-        """
-        if not self.check_hostname:
-            return host
-        from locks.otp.links.tls import Tls
-
-        return host_of(Tls.own_certificate(*self.contexts()), host)
 
 
 class Options(NamedTuple):

@@ -11,12 +11,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from locks.errors import OperatingError
+from locks.net.addresses import Address, Locator
+from locks.net.secrets import Cookie
 from locks.node.client.refusals import check_may_wait
 from locks.node.client.scope import Here
 from locks.node.node import Node
 from locks.node.peers.cluster import Cluster as Cluster  # which the node needs then
-from locks.otp.admission.secret import Cookie
-from locks.otp.names.addresses import Address, Locator
 from locks.otp.options import TLS, Options, parse_servers
 from locks.program.local import LocalServer, servers_by_word
 from locks.runtime.away import call_in_thread

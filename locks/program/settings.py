@@ -218,8 +218,7 @@ def arguments(settings: Mapping[str, Setting]) -> dict[str, Any]:
     """
     if not settings:
         return {}
-    from locks.otp.admission.cookies import read_cookies
-    from locks.otp.admission.secret import Cookie
+    from locks.net.secrets import Cookie, read_cookies
     from locks.otp.options import TLS
     from locks.program.local import servers_by_word
 

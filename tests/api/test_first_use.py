@@ -44,7 +44,7 @@ def loaded(program: str) -> list[set[str]]:
 
 
 def parts(modules: set[str]) -> set[str]:
-    """The parts of `locks` that are among some modules: `otp` of `locks.otp.links.link`."""
+    """The parts of `locks` that are among some modules: `otp` of `locks.net.link`."""
     return {each.split(".")[1] for each in modules if each.startswith("locks.")}
 
 
@@ -174,7 +174,7 @@ for stop in ("locks.words", "locks.runtime.monitor", "locks.core.agent.ledger", 
 stop = ""
 with locks.Lock(("a",)):
     pass
-for stop in ("locks.node.peers.cluster", "locks.otp.links.link", "locks.program.local"):
+for stop in ("locks.node.peers.cluster", "locks.net.link", "locks.program.local"):
     try:
         locks.stop()
         locks.start("a@127.0.0.1", cookie="x" * 20)

@@ -21,16 +21,13 @@ from locks.actors import GeventActor
 from locks.core import messages
 from locks.groups.scope import scope_of
 from locks.model import AgentId, LockId, Place, RequestRecord
-from locks.otp.admission.handshake import Peer
+from locks.net.hello import Peer
+from locks.net.link import Link, Traffic
 from locks.otp.bytes import control
 from locks.otp.bytes.behaviours import CALL, CAST
 from locks.otp.bytes.fields import tag_of
 from locks.otp.bytes.terms import Atom, ImproperList, Pid, Reference, Term
 from locks.otp.distribution import FRAME_LIMIT, SEND_LIMIT
-from locks.otp.links.budgets import Traffic
-from locks.otp.links.link import Link
-from locks.otp.tunnel import messages as tunnel_messages
-from locks.otp.tunnel.messages import CHUNK, RELAY, TUNNELS
 from locks.ranges import Range, Size, Version
 from locks.wire.forms import LOCK_SERVER, OURS
 from locks.wire.messages import TAGS
@@ -293,25 +290,6 @@ def _asked(verb: str, kind: Any) -> Message:
     return make
 
 
-TUNNEL_DATA = _Special()
-SPECIAL[TUNNEL_DATA] = lambda maker: maker.spot(
-    b"\xffabc", [b"\xff", b"\xfe", "abc", b"\xff" + bytes(CHUNK + 1), None, [1], 1]
-)
-
-
-def _of_tunnel(process: str, kind: type[Any]) -> Message:
-    """A message about a tunnel that is not there, but for its opening."""
-    hints = get_type_hints(kind, include_extras=True)
-    if kind is tunnel_messages.Data:
-        hints["data"] = TUNNEL_DATA
-
-    def make(maker: Maker, rig: Rig) -> bytes:
-        made = (Atom(kind.__name__.lower()), *[maker.of(each) for each in hints.values()])
-        return rig.reg(process, maker.spot(made, [made[:-1]], same_type=True))
-
-    return make
-
-
 # The operations that change something here, or are answered, when they are right.
 CONTROL = (1, 2, 3, 6, 8, 12, 13, 16, 18, 19, 20, 21, 22, 23, 35, 36)
 KINDS: dict[str, Message] = {
@@ -333,12 +311,8 @@ KINDS |= {
         SCOPE, (Atom("leave"), maker.of(OWN_PID), maker.of(MEMBERS), maker.of(NAMES))
     ),
 }
-KINDS |= {
-    f"{kind.__name__} at {process}": _of_tunnel(process, kind)
-    for process in (RELAY, TUNNELS)
-    for kind in get_args(tunnel_messages.Message)
-    if (process, kind) != (TUNNELS, tunnel_messages.Open)  # that makes one
-}
+
+
 # --- The node -----------------------------------------------------------------------------------
 
 
@@ -395,10 +369,10 @@ class Rig:
             send_limit=SEND_LIMIT,
             on_frame=lambda *_: None,
             on_lost=lambda *_: None,
-            unsent=[],
+            unsent={},
             traffic=self.traffic,
         )
-        made.tick_due = math.inf  # it is never time
+        made.beat_due = math.inf  # it is never time
         return made
 
     def begin(self) -> None:
@@ -429,9 +403,7 @@ class Rig:
 
     def take(self, frame: bytes) -> None:
         """Take a frame in as from the link."""
-        go_on = self.node.turn.run(self.cluster.processes.reading.receive, self.link, frame)
-        while go_on is not None:  # it is a large one
-            go_on = self.node.turn.run(go_on)
+        self.node.turn.run(self.cluster.processes.receive, self.link, frame)
 
     def state(self) -> Any:
         """All that must be as before."""
@@ -451,7 +423,7 @@ class Rig:
             table.version,
             entries,
             machine._watchers.all(),
-            [cluster.channels.is_open(name) for name in cluster.channels._channels],
+            list(cluster.relays.links),
             agents,
             {name: list(there) for name, there in processes._monitored.items()},
             list(processes._monitors),
@@ -460,7 +432,7 @@ class Rig:
             list(processes._names),
             list(processes._locals),
             sorted(cluster.members),
-            dict(cluster.distribution.addresses),
+            {name: known.address for name, known in cluster.distribution.book.known.items()},
             self.node.alive,
             [(group, self.scope.members(group)) for group in self.scope._table.groups()],
         )

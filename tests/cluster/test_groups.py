@@ -277,7 +277,7 @@ def test_what_others_may_not_say(
     def connect() -> None:
         nonlocal stranger
         stranger = Stranger(a.address)
-        stranger.shake_hands(A, BAD)
+        stranger.say_hello(A, BAD)
         eventually(lambda: BAD in a.nodes())
 
     bad, member, elsewhere = Pid(1, BAD, 77), Pid(2, BAD, 77), Pid(2, "else@where", 1)
@@ -329,7 +329,7 @@ def test_memberships_of_a_node_are_counted(
 
     def meet() -> Callable[..., None]:
         stranger = Stranger(a.address)
-        stranger.shake_hands(A, BAD)
+        stranger.say_hello(A, BAD)
         eventually(lambda: BAD in a.nodes())
 
         def say(*term: Any) -> None:

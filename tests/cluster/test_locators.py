@@ -12,8 +12,8 @@ import gevent
 import pytest
 
 import locks
-from locks.otp.names.addresses import Locator
-from locks.otp.names.ways import Finder
+from locks.net.addresses import Locator
+from locks.net.book import Finder
 from locks.otp.notices import Notices
 from locks.program import default, meeting
 from tests.cluster.harness import COOKIE, World

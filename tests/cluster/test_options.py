@@ -20,7 +20,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"cookie": ""}, "1 to 255"),
     ({"cookie": b"bytes"}, "1 to 255"),
     ({"cookie": 256 * "x"}, "1 to 255"),
-    ({"cookie": "5 €"}, "Latin-1"),
+    ({"cookie": "5 €"}, "white space"),
     ({"cookie": "fifteen-letters"}, "15 characters"),
     ({"cookie": "a-cookie-of-a-file\n"}, "strip"),
     ({"cookie": "a cookie with spaces"}, "white space"),

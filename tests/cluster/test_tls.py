@@ -9,10 +9,9 @@ import ssl
 import pytest
 
 import locks
-from locks.otp.admission.handshake import Handshake
 from tests.cluster.conftest import Certify
-from tests.cluster.harness import COOKIE, World, until_alive
-from tests.cluster.nodes import A, B, Nodes, peer, until_connected
+from tests.cluster.harness import World, until_alive
+from tests.cluster.nodes import A, B, Nodes, hello, peer, until_connected
 from tests.helpers import eventually
 
 needs_openssl = pytest.mark.skipif(
@@ -72,7 +71,6 @@ def test_no_certificate(nodes: Nodes, certify: Certify) -> None:
     """Who has the cookie, but no certificate, is not let in."""
     tls = certify("ours", "127.0.0.1")
     a = nodes.start(A, tls=tls)
-    shake = Handshake(name=B, creation=1, cookie=COOKIE, challenge=1, peer=A)
 
     def greet() -> bytes:
         assert a.address is not None
@@ -81,7 +79,8 @@ def test_no_certificate(nodes: Nodes, certify: Certify) -> None:
             socket.create_connection(a.address, 5) as sock,
             context.wrap_socket(sock, server_hostname="127.0.0.1") as secured,
         ):
-            secured.sendall(shake.start()[0].data)  # type: ignore[union-attr]
+            body = hello(B, A)
+            secured.sendall(len(body).to_bytes(4, "big") + body)
             return secured.recv(100)
 
     with pytest.raises(ssl.SSLError, match="certificate"):

@@ -506,7 +506,6 @@ def test_what_is_said_otherwise_in_commands() -> None:
     given: list[dict[str, Any]] = [
         {"cookie": None, "listen": 9100},
         {"cookie": COOKIE, "peers": ["b@192.0.2.1:9100"]},
-        {"cookie": COOKIE, "peers": ["b@127.0.0.1"]},
     ]
     texts = [str(cannot_serve(("a",), [A], [B]))]
     for options in given:

@@ -33,14 +33,9 @@ class Layer(NamedTuple):
     says: str = ""
 
 
-SANS_IO = (
-    "bytes*",
-    *(f"admission.{name}" for name in ("secret", "challenges", "strangers", "introductions")),
-    *("admission.handshake", "admission.certificates"),
-    *("names.addresses", "tunnel.messages", "tunnel.relay", "links.backlog"),
-)
+SANS_IO = ("bytes*",)
 GROUND = ("words", "errors", "ground")
-NODES = (*GROUND, "core", "wire", "runtime", "otp bytes", "otp")
+NODES = (*GROUND, "core", "wire", "runtime", "net bytes", "otp bytes", "otp")
 LIBRARY = [
     Layer(
         "words",
@@ -64,9 +59,17 @@ LIBRARY = [
         "otp/: Erlang's protocol, bytes in, bytes out",
     ),
     Layer(
+        "net bytes",
+        tuple(
+            f"locks.net.{name}" for name in ("addresses", "budgets", "frames", "hello", "secrets")
+        ),
+        GROUND,
+        "net/: frames, the hello, secrets, addresses, budgets",
+    ),
+    Layer(
         "otp",
-        ("locks.otp*",),
-        (*GROUND, "runtime", "otp bytes"),
+        ("locks.otp*", "locks.net*"),
+        (*GROUND, "runtime", "net bytes", "otp bytes"),
         "otp/: connections, processes",
     ),
     Layer(
@@ -153,7 +156,7 @@ LIBRARY = [
         "engines",
         ("locks.engines*",),
         (
-            *(*GROUND, "core", "runtime", "otp bytes", "otp", "node", "program"),
+            *(*GROUND, "core", "runtime", "net bytes", "otp bytes", "otp", "node", "program"),
             *("face", "aio", "package"),
         ),
         "engines/: for engines and frameworks",
@@ -162,7 +165,7 @@ LIBRARY = [
         "cli",
         ("locks.cli*", "locks.__main__"),
         (
-            *(*GROUND, "core", "runtime", "otp bytes", "otp", "program", "metrics"),
+            *(*GROUND, "core", "runtime", "net bytes", "otp bytes", "otp", "program", "metrics"),
             *("face", "places", "package", "web"),
         ),
         "cli/: the command line",
@@ -272,9 +275,9 @@ PURE = (
     "locks.lock_ids",
     "locks.model",
     "locks.core*",
-    "locks.otp.names.address_book",
-    "locks.otp.names.addresses",
-    "locks.otp.tunnel.relay",
+    "locks.net.addresses",
+    "locks.net.budgets",
+    "locks.net.frames",
     "locks.groups.table",
     "locks.testing.linearizability",
     "locks.ownership.errors",
@@ -318,6 +321,7 @@ PURE_OUTSIDE = {
     "numbers",
     "operator",
     "reprlib",
+    "struct",
     "sys",
     "types",
     "typing",

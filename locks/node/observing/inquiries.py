@@ -31,16 +31,16 @@ from locks.core.facts import (
     node_of,
 )
 from locks.errors import TransactionBroken, assert_never
+from locks.net.addresses import place
+from locks.net.budgets import MOST_CALLS, check_budget
+from locks.net.link import Link
 from locks.node.client.clients import this_program
 from locks.node.client.refusals import check_may_wait
 from locks.node.marks import Memory, memory_of
+from locks.node.peers.calls import BlockingCalls
 from locks.node.peers.local_node import Connections, LocalNode
 from locks.otp.bytes.fields import BadMessage
 from locks.otp.bytes.terms import Atom, Pid
-from locks.otp.links.budgets import MOST_CALLS, check_budget
-from locks.otp.links.link import Link
-from locks.otp.names.addresses import place
-from locks.otp.process.calls import BlockingCalls
 from locks.ranges import one_line
 from locks.runtime.logs import log_event
 from locks.runtime.port import world

@@ -18,11 +18,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from locks.model import Require
+from locks.net.link import Link
 from locks.node.peers.greeting import to_node_name
 from locks.node.ports import Servers
 from locks.otp.bytes.fields import BadMessage, Form, Forms, brief
 from locks.otp.bytes.terms import Atom
-from locks.otp.links.link import Link
 from locks.otp.options import MOST_SERVERS
 from locks.ranges import Name, Number, Size
 from locks.wire.forms import LOCK_SERVER, OURS, is_ours

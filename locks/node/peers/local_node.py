@@ -16,9 +16,9 @@ from locks.node.services import Services
 from locks.otp.notices import Notices
 
 if TYPE_CHECKING:
+    from locks.net.budgets import Limits
+    from locks.node.peers.silence import Silence
     from locks.otp.distribution import Distribution
-    from locks.otp.links.budgets import Limits
-    from locks.otp.links.silence import Silence
     from locks.otp.process.processes import Processes
     from locks.otp.process.remote import Remotes
     from locks.runtime.executor import Executor

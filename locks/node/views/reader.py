@@ -18,11 +18,11 @@ from locks.core.views import FollowedView
 from locks.errors import LockTimeout, NodeNotRunning
 from locks.model import LockId, View, show
 from locks.node.client.refusals import check_may_wait, reasons
+from locks.node.peers.calls import BlockingCalls
 from locks.node.peers.local_node import Connections
 from locks.otp.bytes import etf
 from locks.otp.bytes.fields import BadMessage
 from locks.otp.bytes.terms import Pid
-from locks.otp.process.calls import BlockingCalls
 from locks.otp.process.processes import CAST, NOCONNECTION, Local
 from locks.runtime.identity import Listener
 from locks.runtime.port import world
