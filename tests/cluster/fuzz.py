@@ -16,23 +16,24 @@ from collections.abc import Callable, Hashable
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from locks.otp.bytes import control
+from locks.otp.bytes.behaviours import CALL, CAST
+from locks.otp.bytes.fields import tag_of
+from locks.otp.bytes.terms import Atom, ImproperList, Pid, Reference, Term
+from locks.otp.links.budgets import Traffic
+from locks.wire.forms import LOCK_SERVER, OURS
+from locks.wire.messages import TAGS
+from locks.wire.versions import ASKED, DAY, now
+
 import locks
 from locks.actors import GeventActor
 from locks.core import messages
 from locks.groups.scope import scope_of
 from locks.model import AgentId, LockId, Place, RequestRecord
 from locks.net.hello import Peer
-from locks.otp.bytes import control
-from locks.otp.bytes.behaviours import CALL, CAST
-from locks.otp.bytes.fields import tag_of
-from locks.otp.bytes.terms import Atom, ImproperList, Pid, Reference, Term
-from locks.net.network import FRAME_LIMIT, SEND_LIMIT
-from locks.otp.links.budgets import Traffic
 from locks.net.link import Link
+from locks.net.network import FRAME_LIMIT, SEND_LIMIT
 from locks.ranges import Range, Size, Version
-from locks.wire.forms import LOCK_SERVER, OURS
-from locks.wire.messages import TAGS
-from locks.wire.versions import ASKED, DAY, now
 from tests.cluster.nodes import A, Nodes
 
 BAD = "bad@127.0.0.1"

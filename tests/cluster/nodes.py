@@ -12,8 +12,10 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent import futures
 from typing import Any, Literal, TypeVar
 
+import msgspec
+
 import locks
-from locks.net import relay
+from locks.net import messages
 from locks.net.hello import (
     ACCEPTS,
     DIALS,
@@ -25,21 +27,20 @@ from locks.net.hello import (
     read_hello,
     recognise,
 )
-from locks.net.secrets import Cookie
+from locks.net.link import Link
 from locks.net.messages import (
     Call,
     Done,
     Frame,
     Greeting,
     Limits,
-    News,
     Reply,
     ToServer,
     decode,
     encode,
 )
-from locks.net.link import Link
 from locks.net.options import Options, client_name
+from locks.net.secrets import Cookie
 from tests.cluster.harness import COOKIE, Address, Proxy
 from tests.helpers import LIMIT, eventually
 
@@ -367,7 +368,7 @@ class Peer(Stranger):
     def greet(self, *known: Any, version: Any = 1) -> None:
         """Greet the node; a node that is named without an age is alive."""
         entries = [(*each, 0.0) if len(each) == 3 else each for each in known]
-        self.ask(Greeting(version, tuple(News(*each) for each in entries), Limits()))
+        self.ask(Greeting(version, tuple(messages.News(*each) for each in entries), Limits()))
 
     def calls(self) -> Iterator[Call]:
         """The calls of that node."""

@@ -9,15 +9,14 @@ from itertools import islice
 from typing import Any
 
 import pytest
-
-import locks
-from locks.net import door
-from locks.net.hello import ACCEPTS, DIALS, Refused, prove, read_hello, recognise
-from locks.net.secrets import Cookie
-from locks.net import network
 from locks.otp.bytes import control, etf
 from locks.otp.bytes.frames import pack_reg_send
 from locks.otp.bytes.terms import Atom, Pid
+
+import locks
+from locks.net import door, network
+from locks.net.hello import ACCEPTS, DIALS, Refused, prove, read_hello, recognise
+from locks.net.secrets import Cookie
 from tests.cluster.harness import World
 from tests.cluster.nodes import (
     A,

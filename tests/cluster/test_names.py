@@ -12,10 +12,9 @@ import gevent
 import pytest
 
 import locks
-from locks.net import admission
+from locks.net import admission, network
 from locks.net.hello import read_hello
 from locks.net.link import Link
-from locks.net import network
 from locks.net.options import NET_TICKTIME
 from locks.runtime.clock import monotonic
 from tests.cluster.harness import World, until_alive

@@ -7,14 +7,14 @@ from concurrent import futures
 from typing import Any
 
 import pytest
-
-import locks
-from locks.core.messages import Knowledge, Released
-from locks.net import relay
 from locks.otp.bytes import etf
 from locks.otp.bytes.frames import pack_send
 from locks.wire.forms import pid_of
 from locks.wire.messages import pack
+
+import locks
+from locks.core.messages import Knowledge, Released
+from locks.net import relay
 from tests.cluster.nodes import A, Nodes, Tx, link
 from tests.helpers import LIMIT, eventually
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 import locks
+from locks.net.messages import BadMessage
 from locks.node.peers.agreement import Agreement, pack_servers, unpack_servers
 from locks.node.ports import Servers as Known
-from locks.net.messages import BadMessage
 from tests.cluster.harness import World
 from tests.cluster.servers import LIMIT, NAMES, Servers
 from tests.helpers import eventually

@@ -9,6 +9,7 @@ from unittest.mock import Mock
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from locks.otp.bytes.terms import Atom
 
 from locks.core.facts import DeadlockFact, MemberFact, NodeFact, RequestFact
 from locks.core.statistics import Leading
@@ -19,7 +20,6 @@ from locks.facts.look import Look
 from locks.model import AgentId, Deadlock, Edge, LockId, show
 from locks.node.observing.elections import ELECTION_ID
 from locks.node.ports import Servers
-from locks.otp.bytes.terms import Atom
 from locks.web import picture as pictures
 from locks.web.changes import (
     Changes,
