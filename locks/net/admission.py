@@ -129,7 +129,7 @@ class Admission:
         with self._attempt(name, stream), self._hello(stream, keys):
             address = stream.address
             self._check_is_needed(name)
-            if keys.contexts is not None and stream.over is None:
+            if keys.contexts is not None:
                 stream.begin_tls(keys.contexts[0], False, name.split("@")[1])
                 stream.check_host(keys.tls, name)
             dialled = say_hello(self._own, name, token_bytes(32))
@@ -152,15 +152,12 @@ class Admission:
         keys, stream = self._keys(), stranger.stream
         stream.check_user()
         with self._hello(stream, keys):
-            if keys.contexts is not None and stream.over is None:
+            if keys.contexts is not None:
                 stranger.door.begin_tls(stranger, keys.contexts[1])
             dialled = stranger.receive()
             peer = read_hello(dialled, self._own.name)
             known = self._links.get(peer.name)
             self._object_to(peer.name)
-            if stream.over is not None and stream.over[0] != peer.name:
-                said = f"according to {stream.over[1]}, it is {stream.over[0]}, not {peer.name}"
-                raise Refused(said, cause="name")
             stream.check_host(keys.tls, peer.name)
             accepted = say_hello(self._own, peer.name, token_bytes(32))
             stranger.send(accepted)

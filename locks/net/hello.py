@@ -76,7 +76,7 @@ class Settled(Refused):
 
 
 class NoWay(Refused):
-    """No server leads to a node, because it is connected with none of them. This is no fault."""
+    """The address of a node is not known. This is no fault."""
 
     cause: str = "no way"
 
