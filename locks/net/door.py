@@ -161,8 +161,7 @@ class Door:
         name: The node's name.
         listener: A gevent socket that listens.
         receive: Does the hello with a stranger, in its own greenlet; raises `OSError` or
-            `LocksError` if it fails. It calls `leave` when
-            the stranger has proven itself.
+            `LocksError` if it fails. It calls `leave` when the stranger has proven itself.
         notices: Logs refusals.
         spawn: Starts a function in a new greenlet.
     """
@@ -204,21 +203,14 @@ class Door:
                     self._cannot_accept(error)
                     gevent.sleep(0.05)
                 continue
-            self._enter(stream, address[:2])
+            stranger = Stranger(self, stream, address[:2])
+            self._make_room(self._hall)
+            self._hall.put(stranger, True)
+            self._spawn(self._admit, stranger)
             since_pause += 1
             if since_pause >= BATCH:
                 since_pause = 0
                 gevent.sleep(0)
-
-    def _enter(self, stream: Stream, address: HostAndPort) -> None:
-        """Take in a stranger that has connected."""
-        if not self._open:
-            stream.close()
-            return
-        stranger = Stranger(self, stream, address)
-        self._make_room(self._hall)
-        self._hall.put(stranger, True)
-        self._spawn(self._admit, stranger)
 
     def close(self) -> None:
         """Stop accepting strangers."""

@@ -39,7 +39,6 @@ __all__ = [
     "ACCEPTS",
     "DIALS",
     "LONGEST",
-    "NoWay",
     "Peer",
     "Refused",
     "Settled",

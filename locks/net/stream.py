@@ -59,7 +59,7 @@ class Stream:
         self._tls: Tls | None = None
         self._arrived = b""  # and not taken
         self._is_unix = sock.family == socket.AF_UNIX
-        if sock.family != socket.AF_UNIX:
+        if not self._is_unix:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     @classmethod
