@@ -74,12 +74,6 @@ class Settled(Refused):
     cause: str = "settled"
 
 
-class NoWay(Refused):
-    """The address of a node is not known. This is no fault."""
-
-    cause: str = "no way"
-
-
 # --- Messages -----------------------------------------------------------------------------------
 
 Name = Annotated[str, Meta(min_length=3, max_length=255)]
