@@ -179,13 +179,13 @@ def test_a_wrong_greeting_ends_the_connection_and_changes_nothing(
 def test_a_short_ticktime_is_for_one_link(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who wants to hear often is ticked often; all others are ticked as before."""
     ticks: list[str] = []
-    tick = Link.tick
+    tick = Link.beat
 
     def noted(link: Link) -> None:
         ticks.append(link.peer.name)
         tick(link)
 
-    monkeypatch.setattr(Link, "tick", noted)
+    monkeypatch.setattr(Link, "beat", noted)
     a, _ = nodes.meet(A, B)
     odd = peer_of(a, ticktime=0.1)
     eventually(lambda: ticks.count(ODD) > 20)
