@@ -45,7 +45,7 @@ ROOMS: dict[str, Room] = {
     "core": Room(("locks/core",), 4_644),
     "runtime": Room(("locks/runtime",), 2_841),
     "node": Room(("locks/node",), 5_715),
-    "the wire": Room(("locks/net", "locks/otp", "locks/wire"), 4_482),
+    "the wire": Room(("locks/net",), 4_482),
     "program": Room(("locks/program",), 1_341),
     "aio": Room(("locks/aio",), 753),
     "commands and pages": Room(("locks/cli", "locks/web", "locks/facts"), 3_001),
