@@ -153,7 +153,7 @@ class Scope:
         self._me = processes.add(node.new_number(), local)
         processes.register(name, local)
         cluster.on_connected.append(self._discover)
-        for other in list(cluster.distribution.links):
+        for other in [*cluster.distribution.links, *cluster.distribution.relayed]:
             self._discover(other)
 
     # --- What users do --------------------------------------------------------------------------

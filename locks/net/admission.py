@@ -23,7 +23,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from secrets import token_bytes
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import gevent
 from gevent.event import Event
@@ -33,16 +33,14 @@ from locks.net.door import Stranger
 from locks.net.hello import (
     ACCEPTS,
     DIALS,
-    VERSION,
-    Hello,
     Peer,
     Refused,
     Settled,
-    pack,
     prove,
     read_hello,
     recognise,
     refusal,
+    say_hello,
     tls_words,
 )
 from locks.net.link import Link
@@ -131,10 +129,10 @@ class Admission:
         with self._attempt(name, stream), self._hello(stream, keys):
             address = stream.address
             self._check_is_needed(name)
-            if keys.contexts is not None and stream.over is None:
+            if keys.contexts is not None:
                 stream.begin_tls(keys.contexts[0], False, name.split("@")[1])
                 self._check_host(stream, keys, name)
-            dialled = self._new_hello(name)
+            dialled = say_hello(self._own, name, token_bytes(32))
             stream.send(dialled)
             accepted = stream.receive()
             peer = read_hello(accepted, self._own.name, name)
@@ -154,17 +152,14 @@ class Admission:
         keys, stream = self._keys(), stranger.stream
         stream.check_user()
         with self._hello(stream, keys):
-            if keys.contexts is not None and stream.over is None:
+            if keys.contexts is not None:
                 stranger.begin_tls(keys.contexts[1])
             dialled = stranger.receive()
             peer = read_hello(dialled, self._own.name)
             known = self._links.get(peer.name)
             self._object_to(peer.name)
-            if stream.over is not None and stream.over[0] != peer.name:
-                said = f"according to {stream.over[1]}, it is {stream.over[0]}, not {peer.name}"
-                raise Refused(said, cause="name")
             self._check_host(stream, keys, peer.name)
-            accepted = self._new_hello(peer.name)
+            accepted = say_hello(self._own, peer.name, token_bytes(32))
             stranger.send(accepted)
             proof = stranger.receive()
             cookie = recognise(proof, DIALS, dialled, accepted, keys.cookies.each)
@@ -180,11 +175,6 @@ class Admission:
                 self._establish(stream, peer, stranger.address, replaced)
             finally:
                 self._judged.discard(peer.name)
-
-    def _new_hello(self, to: str) -> bytes:
-        name, incarnation, hidden, ticktime = self._own
-        kind: Literal["client", "node"] = "client" if hidden else "node"
-        return pack(Hello(VERSION, name, to, incarnation, ticktime, kind, token_bytes(32)))
 
     @contextmanager
     def _hello(self, stream: Stream, keys: Keys) -> Iterator[None]:

@@ -367,7 +367,8 @@ class Dialling:
         whenever two nodes dial each other.
         """
         text = str(error)
-        refused = not isinstance(error, (ConnectionRefusedError, Settled))
+        absent = (ConnectionRefusedError, FileNotFoundError)
+        refused = not isinstance(error, (*absent, Settled))
         times = self._turn.run(self._book.failed, name, text, refused)
         if times == 2 and refused and not isinstance(error, NoWay):
             self._notices.warn(text, name, "%s can't connect to %s: %s", self._name, name, text)

@@ -166,7 +166,7 @@ class Door:
 
     Args:
         name: The node's name.
-        listener: A gevent socket that listens; `None` if nodes can connect only over tunnels.
+        listener: A gevent socket that listens.
         receive: Does the hello with a stranger, in its own greenlet; raises `OSError` or
             `LocksError` if it fails. It calls `leave` when the stranger has proven itself.
         notices: Logs refusals.
@@ -210,13 +210,13 @@ class Door:
                     self._cannot_accept(error)
                     gevent.sleep(0.05)
                 continue
-            self.enter(stream, address[:2])
+            self._enter(stream, address[:2])
             since_pause += 1
             if since_pause >= BATCH:
                 since_pause = 0
                 gevent.sleep(0)
 
-    def enter(self, stream: Stream, address: HostAndPort) -> None:
+    def _enter(self, stream: Stream, address: HostAndPort) -> None:
         """Take in a stranger that has connected."""
         if not self._open:
             stream.close()
@@ -229,14 +229,12 @@ class Door:
     def close(self) -> None:
         """Stop accepting strangers."""
         self._open = False
-        if self._listener is not None:
-            self._listener.close()
+        self._listener.close()
 
     def leave_to_parent(self) -> None:
         """In a forked child: release the socket, which belongs to the parent."""
         self._open = False
-        if self._listener is not None:
-            abandon(self._listener)
+        abandon(self._listener)
 
     # --- Strangers ------------------------------------------------------------------------------
 

@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import suppress
 from hmac import compare_digest
-from typing import Annotated, Final, Literal, NamedTuple, TypeVar, get_args
+from typing import Annotated, Final, Literal, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -38,20 +38,16 @@ __all__ = [
     "ACCEPTS",
     "DIALS",
     "LONGEST",
-    "VERSION",
-    "Hello",
     "NoWay",
     "Peer",
-    "Proof",
-    "Refusal",
     "Refused",
     "Settled",
     "first_words",
-    "pack",
     "prove",
     "read_hello",
     "recognise",
     "refusal",
+    "say_hello",
     "tls_words",
 ]
 
@@ -59,46 +55,29 @@ VERSION: Final = 1
 LONGEST = 2048  # bytes of the body of a frame
 DIALS, ACCEPTS = b"locks 1 dials", b"locks 1 accepts"  # labels of proofs
 
-Cause = Literal[
-    "bad words",  # no hello, or a wrong one
-    "tls",  # one side has TLS
-    "certificate",
-    "silent",  # timed out
-    "crowd",  # no room at the door
-    "version",
-    "name",  # the name is our own, or not the expected one
-    "user",
-    "cookie",
-    "taken",  # another program is connected under the name
-    "not wanted",
-    "ending",  # the node is about to end: nothing is wrong
-    "no way",  # no server relays to it
-    "settled",  # another connection is kept: nothing is wrong
-]
-
 
 class Refused(OperatingError):
     """A connection was not made.
 
     Attributes:
-        cause: The kind of reason, by which lines of a log are counted.
+        cause: The kind of reason, by which lines of a log are counted. With `cookie` and `certificate`, other keys may help.
         told: What the other side is told instead, if the reason reads differently there.
     """
 
-    cause: Cause = "bad words"
+    cause: str = "bad words"
     told: str = ""
 
 
 class Settled(Refused):
     """A connection was not made because another one is kept, or none is needed."""
 
-    cause: Cause = "settled"
+    cause: str = "settled"
 
 
 class NoWay(Refused):
-    """No server leads to a node, because it is connected with none of them. This is no fault."""
+    """The address of a node is not known. This is no fault."""
 
-    cause: Cause = "no way"
+    cause: str = "no way"
 
 
 # --- Messages -----------------------------------------------------------------------------------
@@ -142,7 +121,7 @@ class Proof(_Message, frozen=True, tag="proof"):
 
 
 class Refusal(_Message, frozen=True, tag="refusal"):
-    """Why the connection is not made: a `Cause`, which may be unknown here, and words for a log."""
+    """Why the connection is not made: the cause, and words for a log."""
 
     cause: Annotated[str, Meta(max_length=20)]
     words: Annotated[str, Meta(max_length=300)]
@@ -180,6 +159,13 @@ def refusal(error: Refused) -> bytes:
 
 
 # --- Steps --------------------------------------------------------------------------------------
+
+
+def say_hello(own: Peer, to: str, nonce: bytes) -> bytes:
+    """The hello of a node to another one, with 32 random bytes."""
+    kind: Literal["client", "node"] = "client" if own.hidden else "node"
+    hello = Hello(VERSION, own.name, to, own.incarnation, own.ticktime, kind, nonce)
+    return pack(hello)
 
 
 def read_hello(body: bytes, own: str, expected: str | None = None) -> Peer:
@@ -262,8 +248,7 @@ def _read(body: bytes, kind: type[M]) -> M:
         words = plain(message.words)
         if message.cause == "settled":
             raise Settled(words)
-        cause = message.cause if message.cause in get_args(Cause) else "not wanted"
-        raise Refused(f"it refused the connection: {words}", cause=cause)
+        raise Refused(f"it refused the connection: {words}", cause=message.cause)
     if not isinstance(message, kind):
         raise Refused(f"a {kind.__name__} was expected, not {message!r:.80}")
     return message

@@ -67,7 +67,6 @@ class Link:
         peer: The node at its other end.
         sock: The connected socket, not blocking. The link closes it.
         address: Host and port of its other end.
-        relay: The node that relays, if it is a tunnel. Then it needs no heartbeats.
         hub: The hub in which to wait for it.
         turn: The node's turn.
         tls: TLS, if it is used.
@@ -94,7 +93,7 @@ class Link:
         *("_blocked", "_encrypting", "_frames", "_hub", "_on_frame", "_on_lost", "_out", "_raw"),
         *("_reader", "_send_limit", "_socket", "_takes", "_tls", "_traffic", "_turn", "_unsent"),
         *("_verdict", "_writer", "address", "beat_due", "closed", "drained", "heard", "peer"),
-        *("relay", "silent", "since", "ticktime", "wanted"),
+        *("silent", "since", "ticktime", "wanted"),
     )
 
     def __init__(
@@ -113,11 +112,9 @@ class Link:
         on_lost: Callable[[Link, str], object],
         unsent: dict[Link, None],
         traffic: Traffic,
-        relay: str | None = None,
     ) -> None:
         self.peer = peer
         self.address = address
-        self.relay = relay
         self.since = wall()
         self.closed: str | None = None
         self.ticktime = ticktime

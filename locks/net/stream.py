@@ -5,7 +5,6 @@ Each such connection has a greenlet that waits for a limited time. At the end, `
 
 from __future__ import annotations
 
-import errno
 import os
 import socket
 import struct
@@ -53,18 +52,13 @@ class Stream:
 
     Args:
         sock: A connected gevent socket.
-        over: If it is a tunnel, the node at its other end, and the relay.
-
-    Attributes:
-        over: The same.
     """
 
-    def __init__(self, sock: Any, over: tuple[str, str] | None = None) -> None:
+    def __init__(self, sock: Any) -> None:
         self._socket = sock
         self._tls: Tls | None = None
         self._arrived = b""  # and not taken
-        self.over = over
-        self._is_unix = over is None and sock.family == socket.AF_UNIX
+        self._is_unix = sock.family == socket.AF_UNIX
         if sock.family != socket.AF_UNIX:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
@@ -89,10 +83,6 @@ class Stream:
             sock.connect(target)
             stream = cls(sock)
             stream.check_user()
-        except FileNotFoundError as error:  # the same as a port without a listener
-            sock.close()
-            said = "there is no such socket"
-            raise ConnectionRefusedError(errno.ECONNREFUSED, said, target) from error
         except BaseException:
             sock.close()
             raise
@@ -110,8 +100,6 @@ class Stream:
     @property
     def address(self) -> HostAndPort:
         """Host and port of the other side; words in place of the host, if it has none."""
-        if self.over is not None:
-            return f"{self.over[0]} (through {self.over[1]})", 0
         if self._is_unix:
             found = credentials_of(self._socket)
             pid = None if found is None else found.pid

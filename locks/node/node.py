@@ -374,7 +374,6 @@ class Node(metaclass=Shown):
         for agent in list(self.agents_by_id.values()):
             agent.leave_to_parent()
         if self.cluster is not None:
-            self.cluster.tunnels.leave_to_parent()
             self.cluster.distribution.leave_to_parent()
 
     def add_dependent(self, actor: pykka.ActorRef[Any]) -> None:
@@ -469,9 +468,15 @@ class Node(metaclass=Shown):
         return None if self.cluster is None else self.cluster.distribution.address
 
     def nodes(self, *, hidden: bool = False) -> list[str]:
-        """The nodes that it is connected with; either client nodes, or the others."""
-        links = [] if self.cluster is None else list(self.cluster.distribution.links.values())
-        return sorted(link.peer.name for link in links if link.peer.hidden is bool(hidden))
+        """The nodes that it is connected with; either client nodes, or the others.
+
+        Those with which it is in touch through a server count as client nodes.
+        """
+        if self.cluster is None:
+            return []
+        links = list(self.cluster.distribution.links.values())
+        names = [link.peer.name for link in links if link.peer.hidden is bool(hidden)]
+        return sorted([*names, *self.cluster.relays.links] if hidden else names)
 
     def connect(self, peer: str, *, timeout: float | None = 5) -> bool:
         """Connect to another node, and stay connected: a connection that is lost is made anew.
@@ -504,7 +509,7 @@ class Node(metaclass=Shown):
             raise InvalidOption(f"can't connect {name} to itself; name another node", peer=name)
         if address is not None:
             options.check_address(address, "connects to")
-        self.turn.run(distribution.connect, name, address)
+        self.turn.run(cluster.connect, name, address)
         return cluster.arrivals.await_node(name, timeout, server=False)
 
     def await_nodes(self, names: Iterable[str], *, timeout: float | None = None) -> bool:

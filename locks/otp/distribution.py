@@ -41,8 +41,9 @@ from locks.net.addresses import Address, HostAndPort, UnixAddress, place
 from locks.net.admission import Admission
 from locks.net.book import Book, Dialling, Finder, News
 from locks.net.door import Door
-from locks.net.hello import Peer, Refused, Settled
+from locks.net.hello import NoWay, Peer, Refused, Settled
 from locks.net.link import Link, Traffic
+from locks.net.relay import AnyLink, RelayedLink
 from locks.net.secrets import Cookie
 from locks.net.stream import Stream, listen
 from locks.net.tls import TLS, Keys, Tls
@@ -82,14 +83,13 @@ class Distribution:
         refusals: Filled with the reasons for which running nodes can't be connected, by their
             names.
         notices: Logs warnings about others.
-        dial_tunnel: Begins a connection with a node without an address, over a tunnel; in a
-            greenlet.
 
     Attributes:
         incarnation: A random number, another one after each start.
         address: Where it listens, host and port; `None` if it does not, or only for programs of its
             machine.
         links: The links, by node.
+        relayed: The links through servers, by node.
         named: The nodes that the program has named.
         book: The known nodes.
         keys: What new connections are made with.
@@ -110,7 +110,6 @@ class Distribution:
         on_doubt: Callable[[Link], object],
         refusals: dict[str, str],
         notices: Notices,
-        dial_tunnel: Callable[[str], Stream],
     ) -> None:
         self.name = name
         self.options = options
@@ -118,6 +117,7 @@ class Distribution:
         self._ticktime = options.net_ticktime or NET_TICKTIME
         self.address: HostAndPort | None = None
         self.links: dict[str, Link] = {}
+        self.relayed: dict[str, RelayedLink] = {}
         self.named = set(options.peers)
         self.refusals = refusals
         self.unsent: dict[Link, None] = {}
@@ -134,7 +134,6 @@ class Distribution:
         self._shunned: set[str] = set()  # disconnected on purpose
         self._kept: Set[str] | None = None  # nodes that are not turned away; None if nobody is
         self._listener: socket.socket | None = None
-        self._dial_tunnel = dial_tunnel
         self._finder: Finder | None = None
         if options.locator is not None:
             self._finder = Finder(name, options.locator, options.peers, notices)
@@ -193,13 +192,11 @@ class Distribution:
             if self._listener is not None:
                 self._listener.close()
             return
-        listener = None
         if self._listener is not None:
             listener = gevent_socket.socket(fileno=self._listener.detach())
-        self._door = Door(
-            self.name, listener, self._admission.accept, self.notices, self._executor.spawn
-        )
-        if listener is not None:
+            self._door = Door(
+                self.name, listener, self._admission.accept, self.notices, self._executor.spawn
+            )
             self._executor.spawn(self._door.keep)
         self._dialling.start()
         self._executor.spawn(self._keep_judging)
@@ -241,11 +238,11 @@ class Distribution:
 
     # --- Known nodes, in the turn ---------------------------------------------------------------
 
-    def ask_for(self, peers: Mapping[str, Address | None], delay: float = 0.0) -> None:
-        """Connect to these nodes, after so many seconds, and keep them connected."""
+    def ask_for(self, peers: Mapping[str, Address | None]) -> None:
+        """Connect to these nodes, and keep them connected."""
         if self.is_running:
             for name, address in peers.items():
-                self.book.ask_for(name, address, monotonic() + delay)
+                self.book.ask_for(name, address, monotonic())
             self._dialling.look_soon()
 
     def connect(self, name: str, address: Address | None) -> None:
@@ -253,14 +250,19 @@ class Distribution:
 
         Args:
             name: The node.
-            address: Its address; `None` if it is known, or if both are clients.
+            address: Its address; `None` if it is known, or to be reached through a server.
         """
         self._shunned.discard(name)
         if address is None and name in self.book.known:
             address = self.book.known[name].address
         if address is not None or self.options.hidden:
             self.named.add(name)
+        if address is not None:
             self.ask_for({name: address})
+
+    def link_to(self, name: str) -> AnyLink | None:
+        """The link to a node, perhaps through a server; `None` if there is none."""
+        return self.links.get(name) or self.relayed.get(name)
 
     def address_of(self, name: str) -> str | None:
         """The address from which a node is connected; `None` if it is not."""
@@ -272,17 +274,24 @@ class Distribution:
         self._shunned.add(name)
         self.named.discard(name)
         self.book.forget(name)
-        link = self.links.get(name)
+        link = self.link_to(name)
+        if name in self.links:
+            self.links[name].flush()
         if link is not None:
-            link.flush()
             link.lose("disconnected on purpose")
         return link is not None
 
     def turn_away(self, keep: Set[str]) -> None:
         """Disconnect all nodes but these, and connect with no others from now on, because this node is about to end."""
         self._kept = keep
-        for name in self.links.keys() - keep:
+        for name in (self.links.keys() | self.relayed.keys()) - keep:
             self.disconnect(name)
+
+    def may_meet(self, name: str) -> bool:
+        """Whether a node that is not connected may be in touch with this one through a server."""
+        is_wanted = self._kept is None or name in self._kept
+        is_known = name == self.name or name in self.links or name in self._shunned
+        return self.is_running and is_wanted and not is_known
 
     @property
     def is_about_to_end(self) -> bool:
@@ -357,16 +366,9 @@ class Distribution:
         moved = None if self._finder is None else self._finder.address_of(name)
         address = moved or known.address
         if address is None:
-            return self._dial_tunnel(name)
+            raise NoWay(f"{name} has no known address")
         self.options.check_address(address, "connects to")  # it may be from a locator
         return Stream.connect(address)
-
-    def enter(self, stream: Stream) -> None:
-        """Take in a stranger that has connected over a tunnel. In the hub."""
-        if self._door is None:
-            stream.close()
-        else:
-            self._door.enter(stream, stream.address)
 
     # --- Connections that are admitted, in the hub ----------------------------------------------
 
@@ -384,8 +386,7 @@ class Distribution:
     def _establish(
         self, stream: Stream, peer: Peer, address: HostAndPort, replaced: Link | None
     ) -> None:
-        relay = None if stream.over is None else stream.over[1]
-        self._turn.run(self._connected, peer, *stream.release(), address, replaced, relay)
+        self._turn.run(self._connected, peer, *stream.release(), address, replaced)
 
     def _connected(
         self,
@@ -395,7 +396,6 @@ class Distribution:
         rest: bytes,
         address: HostAndPort,
         replaced: Link | None,
-        relay: str | None,
     ) -> None:
         old = self.links.get(peer.name)
         if old is not None and old is replaced:
@@ -417,7 +417,6 @@ class Distribution:
             on_lost=self._lost,
             unsent=self.unsent,
             traffic=self.traffic,
-            relay=relay,
         )
         self.links[peer.name] = link
         self.book.connected(peer.name, monotonic())
@@ -467,7 +466,7 @@ class Distribution:
         now = clock()
         slept = now - self._awake_at
         for link in list(self.links.values()):
-            if slept >= link.wanted * MISSED / CHECKS / LOOKS and link.relay is None:
+            if slept >= link.wanted * MISSED / CHECKS / LOOKS:
                 link.lose(f"this program did not run for {slept:.1f} s")
         self._awake_at = now
         self._overdue_at = now + self._interval() * MISSED
@@ -480,7 +479,7 @@ class Distribution:
         if now - self._hub_ran_at > own and self._executor.is_own_thread:
             return
         for link in list(self.links.values()):
-            if now >= link.beat_due and link.relay is None:
+            if now >= link.beat_due:
                 link.beat_due = now + 0.9 * min(own, link.wanted) / CHECKS
                 link.beat()
 
@@ -494,7 +493,7 @@ class Distribution:
     def _judge_silence(self, interval: float) -> None:
         for link in list(self.links.values()):
             link.silent += interval
-            if link.silent >= link.ticktime and link.relay is None:
+            if link.silent >= link.ticktime:
                 link.lose(f"it was silent for {link.ticktime:g} s")
 
 

@@ -10,8 +10,9 @@ Agents and lock servers need no frames: the application carries their messages.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, cast
 
 from locks.errors import MisuseError
@@ -106,6 +107,7 @@ class _Distribution(_Part):
     address = None
     slowest = 0.0
     unsent = ()
+    relayed: Mapping[str, _Connection] = MappingProxyType({})
 
     def __init__(self, node: _Node, servers: tuple[str, ...], refusal: Refusal) -> None:
         super().__init__(refusal)
@@ -116,6 +118,10 @@ class _Distribution(_Part):
         self.book = Book(node.name, (), {})
         self.links: dict[str, _Connection] = {}
         self.traffic = Traffic()
+
+    def link_to(self, name: str) -> _Connection | None:
+        """The connection to a node."""
+        return self.links.get(name)
 
     def address_of(self, name: str) -> None:
         """Simulated nodes have no addresses."""

@@ -28,8 +28,6 @@ from locks.otp.bytes.behaviours import CALL, CAST
 from locks.otp.bytes.fields import tag_of
 from locks.otp.bytes.terms import Atom, ImproperList, Pid, Reference, Term
 from locks.otp.distribution import FRAME_LIMIT, SEND_LIMIT
-from locks.otp.tunnel import messages as tunnel_messages
-from locks.otp.tunnel.messages import CHUNK, RELAY, TUNNELS
 from locks.ranges import Range, Size, Version
 from locks.wire.forms import LOCK_SERVER, OURS
 from locks.wire.messages import TAGS
@@ -292,25 +290,6 @@ def _asked(verb: str, kind: Any) -> Message:
     return make
 
 
-TUNNEL_DATA = _Special()
-SPECIAL[TUNNEL_DATA] = lambda maker: maker.spot(
-    b"\xffabc", [b"\xff", b"\xfe", "abc", b"\xff" + bytes(CHUNK + 1), None, [1], 1]
-)
-
-
-def _of_tunnel(process: str, kind: type[Any]) -> Message:
-    """A message about a tunnel that is not there, but for its opening."""
-    hints = get_type_hints(kind, include_extras=True)
-    if kind is tunnel_messages.Data:
-        hints["data"] = TUNNEL_DATA
-
-    def make(maker: Maker, rig: Rig) -> bytes:
-        made = (Atom(kind.__name__.lower()), *[maker.of(each) for each in hints.values()])
-        return rig.reg(process, maker.spot(made, [made[:-1]], same_type=True))
-
-    return make
-
-
 # The operations that change something here, or are answered, when they are right.
 CONTROL = (1, 2, 3, 6, 8, 12, 13, 16, 18, 19, 20, 21, 22, 23, 35, 36)
 KINDS: dict[str, Message] = {
@@ -332,12 +311,8 @@ KINDS |= {
         SCOPE, (Atom("leave"), maker.of(OWN_PID), maker.of(MEMBERS), maker.of(NAMES))
     ),
 }
-KINDS |= {
-    f"{kind.__name__} at {process}": _of_tunnel(process, kind)
-    for process in (RELAY, TUNNELS)
-    for kind in get_args(tunnel_messages.Message)
-    if (process, kind) != (TUNNELS, tunnel_messages.Open)  # that makes one
-}
+
+
 # --- The node -----------------------------------------------------------------------------------
 
 
@@ -448,7 +423,7 @@ class Rig:
             table.version,
             entries,
             machine._watchers.all(),
-            [cluster.channels.is_open(name) for name in cluster.channels._channels],
+            list(cluster.relays.links),
             agents,
             {name: list(there) for name, there in processes._monitored.items()},
             list(processes._monitors),

@@ -29,11 +29,11 @@ import locks
 from locks.core.messages import RaiseVersion, Request, Unwatch, Watch
 from locks.model import AgentId
 from locks.net.budgets import Limits
+from locks.net.relay import Open, encode
 from locks.node.peers.greeting import PROTOCOL
 from locks.otp.bytes import control, etf
 from locks.otp.bytes.behaviours import CALL, CAST
 from locks.otp.bytes.terms import Atom, Pid, Reference
-from locks.otp.tunnel.messages import RELAY
 from locks.wire.forms import LOCK_SERVER, OURS
 from locks.wire.messages import pack
 from tests.cluster.harness import COOKIE, Address
@@ -301,10 +301,9 @@ def groups(bad: Bad) -> None:
     bad.many(forever(lambda: bad.reg("pg", (Atom("discover"), bad.me))))
 
 
-def tunnels(bad: Bad) -> None:
-    """Open tunnels to a node that is not there."""
-    head = Atom("open")
-    bad.many(forever(lambda: bad.reg(RELAY, (head, bad.name, bad.count(), "nobody@127.0.0.1"))))
+def links(bad: Bad) -> None:
+    """Open links through a server, to a node that is not there."""
+    bad.many(forever(lambda: encode(Open(bad.count(), bad.name, "nobody@127.0.0.1", CREATION))))
 
 
 def stay(bad: Bad) -> None:
@@ -339,7 +338,7 @@ BEHAVIOURS: dict[str, Callable[[Bad], None]] = {
         greetings,
         lies,
         groups,
-        tunnels,
+        links,
     )
 }
 UNREAD = ("watches_unread", "small_frames", "ticks", "large_maps")

@@ -10,9 +10,10 @@ import socket
 import struct
 from collections.abc import Callable, Iterable, Iterator
 from concurrent import futures
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import locks
+from locks.net import relay
 from locks.net.budgets import Limits
 from locks.net.hello import (
     ACCEPTS,
@@ -42,10 +43,16 @@ ODD = "odd@127.0.0.1"
 
 
 def hello(
-    own: str, to: str, *, incarnation: int = 77, ticktime: float = 15.0, nonce: bytes = bytes(32)
+    own: str,
+    to: str,
+    *,
+    incarnation: int = 77,
+    ticktime: float = 15.0,
+    nonce: bytes = bytes(32),
+    kind: Literal["client", "node"] = "node",
 ) -> bytes:
     """The first words of a node to another one."""
-    return pack(Hello(VERSION, own, to, incarnation, ticktime, "node", nonce))
+    return pack(Hello(VERSION, own, to, incarnation, ticktime, kind, nonce))
 
 
 class Nodes:
@@ -252,10 +259,11 @@ class Stranger:
         incarnation: int = 77,
         ticktime: float = 15.0,
         cookie: str = COOKIE,
+        kind: Literal["client", "node"] = "node",
     ) -> None:
         """Go through the hello as the node `own`, which connects to the node `name`."""
         dialled, cookies = (
-            hello(own, name, incarnation=incarnation, ticktime=ticktime),
+            hello(own, name, incarnation=incarnation, ticktime=ticktime, kind=kind),
             [Cookie(cookie)],
         )
         try:
@@ -294,7 +302,12 @@ class Stranger:
                 data += part
             size = int.from_bytes(data[:4], "big")
             body, data = data[4 : 4 + size], data[4 + size :]
-            yield control.parse(body) if body else None
+            if not body:
+                yield None
+            elif body.startswith(control.PASS_THROUGH):
+                yield control.parse(body)
+            else:
+                yield relay.decode(body)
 
     def is_closed(self, limit: float = LIMIT) -> bool:
         """Whether the node closes the connection, whatever it says before."""

@@ -97,6 +97,8 @@ def test_a_proof_that_is_passed_on(nodes: Nodes) -> None:
         with pytest.raises(Refused, match="has another cookie"):
             recognise(inside.next_frame(), ACCEPTS, b"", b"", ())
         assert inside.is_closed()
+        for stranger in (caller, mirror, inside):
+            stranger.close()
     assert a.nodes() == []
 
 

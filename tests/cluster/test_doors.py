@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import http.client
+import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, suppress
@@ -108,3 +110,63 @@ def test_web(tmp_path: Path) -> None:
     assert "locks were left: [('MainThread', ('left',))]" in done.stdout
     done = run_program([*command, "--locks-seed=0", "-k", "money"], cwd=tmp_path, env=environment)
     assert "1 passed" in done.stdout
+
+
+def programs(page: str, folder: Path, ports: dict[str, int], **names: str) -> None:
+    """Save programs of a page, each by a word that it alone has, with ports that are free."""
+    text = (ROOT / "docs" / page).read_text("utf-8")
+    for name, word in names.items():
+        (body,) = (
+            each.body for each in blocks(text) if each.language == "python" and word in each.body
+        )
+        for port, free in ports.items():
+            body = body.replace(port, str(free))
+        (folder / f"{name}.py").write_text(body)
+
+
+@pytest.mark.slow
+def test_actors_on_other_nodes(tmp_path: Path) -> None:
+    """One is called, and its end is told; three nodes have state, which survives the end of any of them."""
+    ports = {port: free_port() for port in ("9101", "9102", "9103", "9104")}
+    programs(
+        "actors.md", tmp_path, ports, host="node.register", desk="node.remote", settings="SERVERS"
+    )
+    environment = plain_environment(PYTHONUNBUFFERED="1")
+    (cookie,) = (
+        each for each in blocks_of("actors.md", "## Actors on other nodes") if each.language == "sh"
+    )
+    play(cookie._replace(body=cookie.body.splitlines()[0]), tmp_path, environment)
+
+    def run(*command: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, *command], cwd=tmp_path, env=environment, text=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        )  # fmt: skip
+
+    def says(program: subprocess.Popen[str]) -> str:
+        assert program.stdout is not None
+        return program.stdout.readline().strip()
+
+    with run("host.py") as host:
+        assert says(host) == "ready"
+        with run("desk.py") as desk:
+            assert says(desk) == "90"
+            host.kill()
+            assert says(desk) == "noconnection"
+
+    nodes = [run("settings.py", f"{name}@127.0.0.1") for name in "abc"]
+    try:
+        wanted: dict[str, str] = {}
+        for each, (key, value) in zip(nodes, (("colour", "blue"), ("size", "7")), strict=False):
+            wanted[key] = value
+            assert each.stdin is not None
+            said = "again, please"
+            while said == "again, please":
+                print(key, value, file=each.stdin, flush=True)
+                said = says(each)
+            assert ast.literal_eval(said) == wanted
+            nodes[0].kill()
+    finally:
+        for each in nodes:
+            each.kill()
+            each.communicate(timeout=LIMIT)

@@ -15,7 +15,6 @@ from locks.otp.bytes import etf
 from locks.otp.bytes.frames import pack_reg_send, pack_send
 from locks.otp.bytes.terms import Atom, Pid, Reference
 from locks.otp.process.processes import CAST
-from locks.otp.tunnel.messages import TUNNELS
 from locks.ranges import LONGEST_LINE as LONGEST
 from locks.wire.forms import LOCK_SERVER, OURS
 from tests.cluster.nodes import A, B, C, Nodes, Stranger, link, peer
@@ -207,7 +206,7 @@ def test_no_answer_for_others(nodes: Nodes) -> None:
     assert a.cluster is not None
     assert forger.cluster is not None
     told: list[Any] = []
-    asked = (other.name, TUNNELS, "a question", lambda *answer: told.append(answer), True)
+    asked = (other.name, "nobody", "a question", lambda *answer: told.append(answer), True)
     reference = a.turn.run(a.cluster.processes.call, *asked)
     connection = link(forger, A)
     answer = etf.encode((reference, "forged"))

@@ -33,10 +33,7 @@ class Layer(NamedTuple):
     says: str = ""
 
 
-SANS_IO = (
-    "bytes*",
-    *("tunnel.messages", "tunnel.relay"),
-)
+SANS_IO = ("bytes*",)
 GROUND = ("words", "errors", "ground")
 NODES = (*GROUND, "core", "wire", "runtime", "net bytes", "otp bytes", "otp")
 LIBRARY = [
@@ -279,7 +276,6 @@ PURE = (
     "locks.model",
     "locks.core*",
     "locks.net.addresses",
-    "locks.otp.tunnel.relay",
     "locks.net.budgets",
     "locks.net.frames",
     "locks.groups.table",

@@ -20,7 +20,6 @@ from locks.node.peers import agreement, greeting
 from locks.node.ports import Servers
 from locks.otp.bytes import etf
 from locks.otp.bytes.terms import Pid
-from locks.otp.tunnel import messages as tunnel_messages
 from locks.ranges import Size
 from locks.wire import facts as questions
 from locks.wire import forms, pages, values
@@ -95,12 +94,6 @@ def made() -> Iterator[tuple[str, Any]]:
         greeting.pack_greeting(VERSION, [News(THERE, ("127.0.0.1", 9100), 0.0)], Limits()),
     )
     yield "servers", agreement.pack_servers(Servers((HERE, THERE), "majority", 1))
-    for kind in get_args(tunnel_messages.Message):
-        RECORDS[f"fields of tunnel {kind.__name__}"] = kind
-        data = {"data": b"bytes"} if kind is tunnel_messages.Data else {}
-        hints = get_type_hints(kind, include_extras=True)
-        fields = {name: data.get(name) or sample(hints[name]) for name in kind._fields}
-        yield f"tunnel: {kind.__name__}", etf.decode(tunnel_messages.encode(kind(**fields)))
 
 
 TERMS = dict(made())

@@ -38,9 +38,10 @@ from locks.core.statistics import TrafficStatistics
 from locks.errors import LocksError, MisuseError, TransactionEnded
 from locks.lock_ids import shown, size_of
 from locks.model import AgentId, LockId, agent_numbered
-from locks.net.addresses import place
+from locks.net.addresses import Address, place
 from locks.net.budgets import Limits
 from locks.net.link import Link
+from locks.net.relay import RelayedLink, Relays
 from locks.node.client.agent import Agent
 from locks.node.client.refusals import not_from_elsewhere
 from locks.node.marks import memory_of
@@ -55,16 +56,13 @@ from locks.node.peers.local_node import LocalNode
 from locks.node.peers.silence import Silence
 from locks.node.views.reader import ViewReader
 from locks.node.views.sender import ViewSender
-from locks.otp.bytes import etf
+from locks.otp.bytes import control, etf
 from locks.otp.bytes.control import BadMessage, StrangeMessage, brief, check_speaker
 from locks.otp.bytes.terms import Pid
 from locks.otp.distribution import Distribution
 from locks.otp.options import Options
 from locks.otp.process.processes import CAST, Local, Processes, parse_call, parse_cast
 from locks.otp.process.remote import Errors, RemoteRef, Remotes
-from locks.otp.tunnel.channels import Channels
-from locks.otp.tunnel.tunnels import Tunnels
-from locks.otp.tunnel.wishes import Wishes
 from locks.runtime.addressed import OfAnotherNode
 from locks.runtime.executor import Executor
 from locks.runtime.identity import Listener
@@ -117,9 +115,7 @@ class Cluster:
         on_connected: Called with the name of each node that is connected, in the turn.
         on_silence: Called when a lock server becomes silent, or answers again, by the executor.
         silence: Watches which connected nodes are silent.
-        channels: Messages of agents to agents of nodes that are not connected.
-        tunnels: The tunnels of this node, and those that it relays.
-        wishes: The client nodes with which it needs connections.
+        relays: Links with nodes that are not connected, through lock servers.
         limits: What it may have at the lock servers of connected nodes, as far as they said.
     """
 
@@ -136,9 +132,8 @@ class Cluster:
             on_down=self._disconnected,
             refusals=node.refusals,
             notices=node.notices,
-            on_frame=lambda link, frame: self.processes.receive(link, frame),
+            on_frame=self._take_frame,
             on_doubt=lambda link: self.processes.prod(link),
-            dial_tunnel=lambda name: self.tunnels.dial(name),
         )
         self.distribution.open()
         self.processes = Processes(
@@ -157,29 +152,18 @@ class Cluster:
             doubt=self.processes.prod,
             awaited=self._awaited,
             changed=self._hears,
-            lasts=lambda name: self.tunnels.avoid(
-                name, f"no answer from {name}, which relays the connection"
-            ),
+            lasts=lambda name: self.relays.avoid(name, f"no answer from {name}, which relays"),
         )
-        self.tunnels = Tunnels(
-            node.name,
-            self.distribution.links.__contains__,
-            self.processes,
+        self.relays = Relays(
+            self.distribution,
             node.turn,
             executor,
-            node.notices,
-            relays=not options.hidden,
             servers=self._relays,
-            admit=self.distribution.enter,
+            needed=self._partners,
+            on_up=self._relayed,
+            on_down=self._not_relayed,
+            on_frame=self.processes.receive,
         )
-        self.channels = Channels(
-            self.tunnels,
-            self.distribution.links,
-            wanted=self._to_be_reached,
-            receive=self._told_over_channel,
-            changed=self._channel_changed,
-        )
-        self.wishes = Wishes(self.distribution, node.turn, executor)
         self.remotes = Remotes(
             node.name, self.processes, node.turn, executor, Errors(pack_attributes, unpack_error)
         )
@@ -229,13 +213,29 @@ class Cluster:
 
     def _connected(self, link: Link) -> None:
         self.guests.is_back(link.peer.name)
-        self.channels.connected(link.peer.name)
+        if link.peer.name in self.relays.links:
+            self.relays.links[link.peer.name].lose("the nodes are connected")
         self.node.tell_agents(AgentMachine.peer_up, link.peer.name, in_touch=True)
         self._tell(NodeUp(link.peer.name), link)
         self.agreements.connected(link)
         self.greeter.greet(link)
         for act in self.on_connected:
             act(link.peer.name)
+
+    def _relayed(self, link: RelayedLink) -> None:
+        """There is a link through a server: actors and agents reach each other, but no lock server."""
+        name = link.peer.name
+        self.node.tell_agents(AgentMachine.peer_up, name, in_touch=True)
+        self.arrivals.came(name, has_server=False)
+        for act in self.on_connected:
+            act(name)
+
+    def _not_relayed(self, link: RelayedLink) -> None:
+        """A link through a server has ended."""
+        name = link.peer.name
+        self.node.tell_agents(AgentMachine.peer_down, name, in_touch=True)
+        self.arrivals.left(name)
+        self.processes.lost(name)
 
     def _greeted(self, link: Link, answered: bool, answer: Any) -> None:
         """Take in the answer to a greeting."""
@@ -282,7 +282,7 @@ class Cluster:
         self.members.add(name)
         node.alive |= {name}
         node.tell_agents(AgentMachine.node_up, name)
-        self.channels.look_soon()
+        self.relays.look(at_once=True)
         self.arrivals.came(name)
         self.views.joined(name)
 
@@ -338,13 +338,18 @@ class Cluster:
         self._left(name)
         self.processes.lost(name)
         self.silence.lost(name)
-        self.tunnels.lost(name)
+        self.relays.lost(name)
         self.guests.lost(name)
         self.readers.lost(name)
         self.views.lost(name)
         if link.peer.hidden:
             self.node.refusals.pop(name, None)
         self._tell(NodeDown(name, reason), link)
+
+    def connect(self, name: str, address: Address | None) -> None:
+        """Connect to a node, and keep it connected; without an address, through a server."""
+        self.distribution.connect(name, address)
+        self.relays.look()
 
     def monitor_nodes(self, watcher: Listener, on: bool) -> None:
         """Tell a watcher of nodes that come and go, or stop telling it."""
@@ -394,7 +399,7 @@ class Cluster:
 
     def ref_of(self, agent: AgentId) -> RemoteRef | None:
         """A reference to an agent of another node, if that is connected and may have it."""
-        link = self.distribution.links.get(agent.node)
+        link = self.distribution.link_to(agent.node)
         if link is None or agent_numbered(agent.created, agent.node) != agent:
             return None
         return self.remotes.ref(agent.node, pid_of(agent, link.peer.creation))
@@ -436,12 +441,11 @@ class Cluster:
 
     def to_agent(self, agent: AgentId, message: AgentMessage) -> None:
         """The lock server, or an agent, sends a message to an agent of another node."""
-        link = self.distribution.links.get(agent.node)
+        link = self.distribution.link_to(agent.node)
         if link is None:
-            if (
-                type(message) is Knowledge
-            ):  # the others are of lock servers that the agent is connected with
-                self._tell_over_channel(agent, message)
+            # Nothing is lost: when there is a link, agents repeat it (`AgentMachine.peer_up`).
+            if type(message) is Knowledge and message.records:
+                self.relays.want(agent.node)
             return
         pid = pid_of(agent, link.peer.creation)
         for part in in_parts(message, agent):
@@ -456,57 +460,13 @@ class Cluster:
         text = "a message for %s can't be sent: %s"
         self.executor.run_soon(logger.error, text, agent, error)
 
-    # --- Agents of nodes that are not connected -------------------------------------------------
-
-    def _tell_over_channel(self, agent: AgentId, message: Knowledge) -> None:
-        """Send a message to an agent of a node that is not connected; without a channel, drop it.
-
-        Nothing is lost: when the channel opens, agents repeat their messages
-        (`AgentMachine.peer_up`).
-        """
-        if not self.channels.is_open(agent.node):
-            if message.records:
-                self.channels.want(agent.node)
-            return
-        for part in in_parts(message, agent):
-            try:
-                encoded = etf.encode((agent.created, pack(part, agent)))
-            except etf.EncodeError as error:
-                self._unsendable(agent, error)
-            else:
-                self.channels.send(agent.node, encoded)
-
-    def _told_over_channel(self, peer: str, data: bytes) -> None:
-        """Take in a message from an agent of a node that is not connected."""
-        try:
-            term = etf.decode(data)
-        except etf.DecodeError as error:
-            raise BadMessage(str(error)) from None
-        if type(term) is not tuple or len(term) != 2 or type(term[0]) is not int:
-            raise BadMessage(f"{brief(term)} is not for an agent")
-        number, message = term
-        if not 0 <= number < 1 << 64 or not is_ours(message):
-            raise BadMessage(f"{brief(term)} is not for an agent")
-        agent = self.node.agents_by_id.get(agent_numbered(number, self.node.name))
-        if agent is None:
-            return  # it has ended
-        unpacked = unpack_to_agent(message, agent.id, agent.machine.client, peer)
-        if type(unpacked) is not Knowledge:
-            raise BadMessage(f"{brief(message[1])} is not what agents tell each other")
-        self.node.deliver(agent, unpacked)
-
-    def _channel_changed(self, peer: str, is_open: bool) -> None:
-        """There is a channel to a node, or it is gone."""
-        event = AgentMachine.peer_up if is_open else AgentMachine.peer_down
-        self.node.tell_agents(event, peer, in_touch=True)
-
-    def _to_be_reached(self) -> set[str]:
-        """The nodes that are not connected, but have agents to which ours send records."""
+    def _partners(self) -> set[str]:
+        """The nodes with agents to which ours send records."""
         nodes: set[str] = set()
         for agent in list(self.node.agents_by_id.values()):
             if agent.machine.in_touch:
                 nodes |= agent.machine.partners
-        return nodes - self.distribution.links.keys() - {self.node.name}
+        return nodes
 
     def _unsent(self, agent: AgentId, message: ServerMessage, error: etf.EncodeError) -> None:
         """End an agent of ours whose message can't be sent; its client gets the reason."""
@@ -532,6 +492,13 @@ class Cluster:
 
     # --- Messages from others, in the turn ------------------------------------------------------
 
+    def _take_frame(self, link: Link, frame: bytes) -> None:
+        """Take in a frame of a connection."""
+        if frame.startswith(control.PASS_THROUGH):
+            self.processes.receive(link, frame)
+        else:
+            self.relays.take(link, frame)
+
     def _find(self, number: int) -> Local | None:
         """The agent with a pid's number."""
         agent = self.node.agents_by_id.get(agent_numbered(number, self.node.name))
@@ -550,6 +517,8 @@ class Cluster:
             return
         try:
             term = parse_cast(message)
+            if sender.node not in self.distribution.links:
+                raise BadMessage("lock servers are asked over connections only")
             if is_ours(term):
                 self._take_ours(term, sender)
                 return
@@ -610,6 +579,8 @@ class Cluster:
             if is_ours(message):
                 speaker = self.processes.speaker
                 unpacked = unpack_to_agent(message, agent.id, agent.machine.client, speaker)
+                if type(unpacked) is not Knowledge and speaker not in self.distribution.links:
+                    raise BadMessage(f"{brief(message[1])} is not what agents tell each other")
                 self.node.deliver(agent, unpacked)
                 return
             call = parse_call(message)
@@ -640,6 +611,5 @@ class Cluster:
 
     def stop(self, reason: str) -> None:
         """Leave the cluster: all connections are closed. In the turn."""
-        self.tunnels.stop()
         self.distribution.stop(reason)
         self.arrivals.close()

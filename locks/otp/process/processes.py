@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from locks.errors import assert_never
 from locks.net.budgets import MOST_LINKS, MOST_MONITORS, OverBudget, check_budget
-from locks.net.link import Link
+from locks.net.relay import AnyLink
 from locks.otp.bytes import control, etf
 from locks.otp.bytes.behaviours import CALL, CAST, parse_call, parse_cast
 from locks.otp.bytes.control import BadMessage, brief, check_ends, check_speaker
@@ -166,7 +166,7 @@ class Processes:
 
     def send(self, to: Pid, encoded: bytes) -> bool:
         """Send an encoded message to a pid; return whether there is a connection."""
-        link = self._distribution.links.get(to.node)
+        link = self._distribution.link_to(to.node)
         if link is None:
             return False
         link.send(pack_send(to, encoded))
@@ -174,7 +174,7 @@ class Processes:
 
     def send_named(self, node: str, name: str, encoded: bytes, sender: Pid | None = None) -> bool:
         """Send an encoded message to a registered name on a node."""
-        link = self._distribution.links.get(node)
+        link = self._distribution.link_to(node)
         if link is None:
             return False
         if sender is None:
@@ -188,7 +188,7 @@ class Processes:
 
     def room(self, node: str) -> Waiter | None:
         """A waiter that is woken when a node has read most of our output; `None` if it has."""
-        link = self._distribution.links.get(node)
+        link = self._distribution.link_to(node)
         if link is None or not link.is_full:
             return None
         waiter = Waiter()
@@ -198,7 +198,7 @@ class Processes:
     def monitor(self, node: str, target: Target | None, told: OnDown) -> Reference:
         """Call `told(reason)` once, in the turn, when a process of another node, or its link, is down."""
         reference = self.new_reference()
-        link = self._distribution.links.get(node)
+        link = self._distribution.link_to(node)
         if link is None:
             self._turn.post(told, NOCONNECTION)
         else:
@@ -212,7 +212,7 @@ class Processes:
         found = self._monitors.pop(reference, None)
         if found is not None:
             node, target, _ = found
-            link = self._distribution.links.get(node)
+            link = self._distribution.link_to(node)
             if link is not None and target is not None:
                 body = control.DemonitorP(self.me, _target(target), reference).pack()
                 link.send(body) if soon else link.send_along(body)
@@ -274,7 +274,7 @@ class Processes:
         """Link a process of this node with one of another."""
         if (pid, theirs) in self._links.get(theirs.node, ()):
             return
-        link = self._distribution.links.get(theirs.node)
+        link = self._distribution.link_to(theirs.node)
         if link is None:
             self._executor.run_soon(exit_client, ours, NOCONNECTION)
             return
@@ -283,11 +283,11 @@ class Processes:
 
     def exit(self, theirs: Pid, reason: Any) -> None:
         """Make a process of another node exit."""
-        link = self._distribution.links.get(theirs.node)
+        link = self._distribution.link_to(theirs.node)
         if link is not None:
             link.send(control.Exit2(self.me, theirs, reason_term(reason)).pack())
 
-    def prod(self, link: Link) -> None:
+    def prod(self, link: AnyLink) -> None:
         """Request a sign of life: every node answers at once that this process does not exist."""
         link.send(control.MonitorP(self.me, NOBODY, self.new_reference()).pack())
 
@@ -299,7 +299,7 @@ class Processes:
 
     # --- From others to this node, in the turn --------------------------------------------------
 
-    def receive(self, link: Link, frame: bytes) -> None:
+    def receive(self, link: AnyLink, frame: bytes) -> None:
         """Take in a frame of a node; if it can't be decoded, the link is lost."""
         reader = self._readers.get(link.peer.name)
         if reader is None:
@@ -311,7 +311,7 @@ class Processes:
         else:
             self.take_in(link, message)
 
-    def take_in(self, link: Link, message: control.Message) -> None:
+    def take_in(self, link: AnyLink, message: control.Message) -> None:
         """Take in a message from a node; if it is wrong, the link is lost."""
         self.speaker = link.peer.name
         try:
@@ -327,13 +327,13 @@ class Processes:
             )
             link.lose(plain(f"failed to carry out a message of it: {failure!r}"))
 
-    def refuse(self, link: Link, cause: str, reason: str) -> None:
+    def refuse(self, link: AnyLink, cause: str, reason: str) -> None:
         """Close a link because of a fault of the other node."""
         name, text = link.peer.name, "%s closed the connection to %s: %s"
         self._distribution.notices.warn(cause, name, text, self._distribution.name, name, reason)
         link.lose(plain(reason))
 
-    def _take(self, link: Link, message: control.Message) -> None:
+    def _take(self, link: AnyLink, message: control.Message) -> None:
         if isinstance(message, control.RegSend):  # the most frequent ones first
             check_speaker(message.sender, link.peer.name)
             self._reg_send(message)
@@ -390,7 +390,7 @@ class Processes:
             sender = message.sender if isinstance(message, control.SendSender) else None
             local.deliver(message.message, sender)
 
-    def _monitor_p(self, link: Link, message: control.MonitorP) -> None:
+    def _monitor_p(self, link: AnyLink, message: control.MonitorP) -> None:
         local = self._find(message.target)
         if local is None:
             self._tell_down(link, message, NOPROC)
@@ -410,19 +410,19 @@ class Processes:
             if ref in monitored:
                 monitored[ref] = watching
 
-    def _monitored_down(self, link: Link, message: control.MonitorP, reason: Any) -> None:
+    def _monitored_down(self, link: AnyLink, message: control.MonitorP, reason: Any) -> None:
         name = link.peer.name
         if message.ref in self._monitored.get(name, ()) and link.closed is None:
             self._forget_monitor(name, message.ref)
             self._tell_down(link, message, reason)
 
-    def _tell_down(self, link: Link, message: control.MonitorP, reason: Any) -> None:
+    def _tell_down(self, link: AnyLink, message: control.MonitorP, reason: Any) -> None:
         exit_message = control.MonitorPExit(
             message.target, message.sender, message.ref, reason_term(reason)
         )
         link.send(exit_message.pack())
 
-    def _demonitor_p(self, link: Link, message: control.DemonitorP) -> None:
+    def _demonitor_p(self, link: AnyLink, message: control.DemonitorP) -> None:
         self._forget_monitor(link.peer.name, message.ref)
 
     def _forget_monitor(self, node: str, reference: Reference) -> None:
@@ -433,13 +433,13 @@ class Processes:
         if watching is not None:
             watching.cancel()
 
-    def _monitor_p_exit(self, link: Link, message: control.MonitorPExit) -> None:
+    def _monitor_p_exit(self, link: AnyLink, message: control.MonitorPExit) -> None:
         found = self._monitors.get(message.ref)
         if found is not None and found[0] == link.peer.name:
             del self._monitors[message.ref]
             found[2](reason_value(message.reason))
 
-    def _link(self, link: Link, message: control.Link) -> None:
+    def _link(self, link: AnyLink, message: control.Link) -> None:
         local = self._find(message.to)
         if local is None:
             link.send(control.Exit(message.to, message.sender, Atom(NOPROC)).pack())
@@ -474,7 +474,7 @@ class Processes:
         return True
 
     def _linked_ended(self, pid: Pid, theirs: Pid, reason: Any) -> None:
-        link = self._distribution.links.get(theirs.node)
+        link = self._distribution.link_to(theirs.node)
         if self._drop(pid, theirs) and link is not None:
             link.send(control.Exit(pid, theirs, reason_term(reason)).pack())
 

@@ -1,4 +1,4 @@
-"""Clients whose nodes are connected with lock servers only: their agents talk over channels."""
+"""Clients whose nodes are connected with lock servers only: their agents talk through these."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ import pytest
 
 import locks
 from locks.core.messages import Knowledge, Released
+from locks.net import relay
 from locks.otp.bytes import etf
-from locks.otp.tunnel import channels
-from locks.otp.tunnel.messages import TUNNELS
+from locks.otp.bytes.frames import pack_send
+from locks.wire.forms import pid_of
 from locks.wire.messages import pack
 from tests.cluster.nodes import A, Nodes, Tx, link
 from tests.helpers import LIMIT, eventually
@@ -55,15 +56,15 @@ def resolved(txs: Sequence[Tx], asked: Sequence[futures.Future[locks.values.Lock
     return len(yielded)
 
 
-def relayed(*servers: locks.node.Node) -> int:
-    """How many tunnels they relay; one over two servers counts twice."""
-    return sum(len(each.cluster.tunnels.relay) for each in servers if each.cluster is not None)
+def passing(*servers: locks.node.Node) -> int:
+    """How many links pass through them; one over two servers counts twice."""
+    return sum(len(relays(each).switch) for each in servers)
 
 
-def channels_of(node: locks.node.Node) -> channels.Channels:
-    """Its channels."""
+def relays(node: locks.node.Node) -> relay.Relays:
+    """Its links through servers."""
     assert node.cluster is not None
-    return node.cluster.channels
+    return node.cluster.relays
 
 
 def chain(nodes: Nodes, where: Sequence[str] = (S1, S2, S3, S1)) -> tuple[list[Tx], list[Any]]:
@@ -79,7 +80,7 @@ def chain(nodes: Nodes, where: Sequence[str] = (S1, S2, S3, S1)) -> tuple[list[T
     asked = [
         tx.ask((f"lock {number + 1}",), [where[number + 1]]) for number, tx in enumerate(txs[:3])
     ]
-    eventually(lambda: channels_of(first.node).is_open(others[0].node.name))
+    eventually(lambda: others[0].node.name in relays(first.node).links)
     return txs, asked
 
 
@@ -103,7 +104,7 @@ def test_a_ring_of_three(nodes: Nodes, where: tuple[str, ...]) -> None:
 
 
 def test_clients_without_a_server_in_common(nodes: Nodes) -> None:
-    """In a ring of four each client reaches two lock servers; some channels are by way of two servers."""
+    """In a ring of four each client reaches two lock servers; some links are by way of two servers."""
     # By age; in the ring, the third one is between the first and the second, who tell it of the fourth.
     reached = [(S1, S4), (S2, S3), (S1, S2), (S3, S4)]
     first, second, third, fourth = txs = spokes(nodes, SERVERS, reached)
@@ -113,8 +114,8 @@ def test_clients_without_a_server_in_common(nodes: Nodes) -> None:
         assert set(tx.node.nodes()) == set(names)
 
 
-def test_programs_have_one_channel_however_many_agents_they_have(nodes: Nodes) -> None:
-    """Twenty rings over the same three programs take no more channels than one."""
+def test_programs_have_one_link_however_many_agents_they_have(nodes: Nodes) -> None:
+    """Twenty rings over the same three programs take no more links than one."""
     txs = spokes(nodes, (S1, S2, S3), [(S1, S2, S3)] * 3)
     members, waits = [], []
     for number in range(20):
@@ -126,105 +127,107 @@ def test_programs_have_one_channel_however_many_agents_they_have(nodes: Nodes) -
             waits.append(tx.ask((f"ring {number}", after), [SERVERS[after]]))
         members += ones
     assert resolved(members, waits) == 20
-    assert relayed(*nodes.started[:3]) <= 3
+    assert passing(*nodes.started[:3]) <= 3
 
 
-def test_a_channel_is_closed_when_nobody_wants_it(
+def test_a_link_is_closed_when_nobody_needs_it(
     nodes: Nodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing is left at the ends and at the relays; and there is a new one when it is wanted again."""
-    monkeypatch.setattr(channels, "LINGER", 0.2)
-    monkeypatch.setattr(channels, "PERIOD", 0.05)
+    """Nothing is left at the ends and at the relays; and there is a new one when it is needed again."""
+    monkeypatch.setattr(relay, "LINGER", 0.2)
+    monkeypatch.setattr(relay, "PERIOD", 0.05)
     txs, asked = chain(nodes)
     close_ring(txs, asked)
-    eventually(lambda: relayed(*nodes.started[:3]) == 0)
+    eventually(lambda: passing(*nodes.started[:3]) == 0)
     for tx in txs:
-        eventually(lambda node=tx.node: len(channels_of(node)) == 0)
+        eventually(lambda node=tx.node: len(relays(node).links) == 0)
     again = [Tx(tx.node) for tx in txs]
     assert resolved(again, ring(again, (S1, S2, S3, S1))) == 1
 
 
-@pytest.mark.parametrize("how", ["tunnel", "relay"])
-def test_what_was_lost_with_a_channel_is_said_again(
+@pytest.mark.parametrize("how", ["link", "server"])
+def test_what_was_lost_with_a_link_is_said_again(
     nodes: Nodes, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    """The relay closes it, or is lost with it: there is another one, and the deadlock is found over that."""
-    monkeypatch.setattr(channels.random, "shuffle", lambda servers: servers.sort(reverse=True))
+    """The server ends it, or is lost with it: there is another one, and the deadlock is found over that."""
+    monkeypatch.setattr(relay, "TRIED", 1)
+    monkeypatch.setattr(relay.random, "sample", lambda servers, count: sorted(servers)[:count])
     where = (S2, S3, S2, S3)
     txs, asked = chain(nodes, where)
     hub = nodes.started[0]
     one = txs[1]
-    before = channels_of(one.node)._channels[txs[0].node.name]
-    assert before.key[0] == S1
-    if how == "tunnel":
-        assert hub.cluster is not None
-        tunnels = hub.cluster.tunnels
-        said = hub.turn.run(tunnels.relay.lost, one.node.name)
-        hub.turn.run(tunnels._pass_on, said)
-        for each in said:
-            hub.turn.run(tunnels.send, one.node.name, TUNNELS, each.message)
+    before = relays(one.node).links[txs[0].node.name]
+    assert before.server == S1
+    if how == "link":
+        hub.turn.run(
+            relays(hub).switch._end, before.session, "a test", one.node.name, txs[0].node.name
+        )
     else:
         hub.stop()
-    eventually(lambda: before not in channels_of(one.node)._channels.values())
+    eventually(lambda: before.closed)
     close_ring(txs, asked, where)
 
 
 def test_a_client_that_does_not_read_holds_up_nobody(
     nodes: Nodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """More than may wait for it is not kept: the channel is closed, and tried again later."""
-    monkeypatch.setattr(channels, "MOST_WAITING", -1)
-    monkeypatch.setattr(channels, "LONGEST", 0.05)
-    monkeypatch.setattr(channels, "PERIOD", 0.02)
+    """More than may wait for it is not kept: the link ends, and is opened again later."""
+    monkeypatch.setattr(relay, "LARGEST", -1)
+    monkeypatch.setattr(relay, "LONGEST", 0.05)
+    monkeypatch.setattr(relay, "PERIOD", 0.02)
     closed: list[str] = []
-    give_up = channels.Channels._give_up
+    lose = relay.RelayedLink.lose
 
-    def noted(self: channels.Channels, channel: Any, why: str) -> None:
+    def noted(self: relay.RelayedLink, why: str) -> None:
         closed.append(why)
-        give_up(self, channel, why)
+        lose(self, why)
 
-    monkeypatch.setattr(channels.Channels, "_give_up", noted)
+    monkeypatch.setattr(relay.RelayedLink, "lose", noted)
     txs, asked = chain(nodes)
-    eventually(lambda: len(closed) > 1)
-    assert all("does not read" in why for why in closed)
-    monkeypatch.setattr(channels, "MOST_WAITING", 1 << 20)
+    eventually(lambda: sum("does not read" in why for why in closed) > 1)
+    monkeypatch.setattr(relay, "LARGEST", 1 << 20)
     close_ring(txs, asked)
 
 
-def test_what_must_not_be_said_costs_the_channel_alone(
+def test_what_must_not_be_said_costs_the_link_alone(
     nodes: Nodes, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A node says something for another one's agents, or nonsense: no connection and no lock is lost by it."""
     txs, asked = chain(nodes)
     other, one = txs[:2]
-    there, peer = channels_of(one.node), other.node.name
+    there, peer = relays(one.node), other.node.name
+    assert other.node.cluster is not None
+    pid = pid_of(other.agent.id, other.node.cluster.distribution.creation)
+
+    def told(message: Any) -> bytes:
+        return pack_send(pid, etf.encode(pack(message, other.agent.id)))
+
     bad: list[Any] = [
         b"no term",
-        etf.encode(1),
-        etf.encode((1, 2)),
-        etf.encode((other.agent.id.created, pack(Knowledge(other.agent.id, ()), other.agent.id))),
-        etf.encode((other.agent.id.created, pack(Released(S1, ("lock 0",), ()), other.agent.id))),
+        told(Knowledge(other.agent.id, ())),
+        told(Released(S1, ("lock 0",), ())),
+        told(Released(one.node.name, ("lock 0",), ())),
     ]
-    for number, data in enumerate(bad, 1):
-        eventually(lambda: there.is_open(peer))
-        one.node.turn.run(there.send, peer, data)
-        eventually(lambda n=number: caplog.text.count("closes the channel") >= min(n, 1))
-        eventually(lambda: not there.is_open(peer))
-        one.node.turn.run(there._attempts.pop, peer, None)
-        one.node.turn.run(there.want, peer)
+    for data in bad:
+        eventually(lambda: peer in there.links)
+        link = there.links[peer]
+        one.node.turn.run(link.send, data)
+        eventually(lambda link=link: link.closed)
+    assert f"closed the connection to {one.node.name}" in caplog.text
     for tx in txs:
         assert set(tx.node.nodes()) == {S1, S2, S3}
     close_ring(txs, asked)
 
 
 def test_there_is_none_between_nodes_that_are_connected(nodes: Nodes) -> None:
-    """When they are connected it is closed, and one that is opened is refused."""
+    """A server reaches clients of its own over its connections."""
     (server,) = nodes.meet(A, mesh=False)
-    one, other = (nodes.client(server, name=name) for name in CLIENTS[:2])
-    one.turn.run(channels_of(one).want, other.name)
-    eventually(lambda: channels_of(other).is_open(one.name))
-    assert one.connect(other.name)
-    eventually(lambda: not channels_of(one)._channels and not channels_of(other)._channels)
-    one.turn.run(channels_of(one).want, other.name)
-    eventually(lambda: not channels_of(one)._channels)
-    assert link(one, other.name).closed is None
+    client = nodes.client(server, name=CLIENTS[0])
+    client.turn.run(relays(client).want, A)
+    server.turn.run(relays(server).want, client.name)
+    client.turn.run(relays(client).wish, "it", {A})
+    server.turn.run(relays(server).wish, "it", {client.name})
+    eventually(lambda: not relays(client)._attempts and not relays(server)._attempts)
+    assert not relays(client).links
+    assert not relays(server).links
+    assert link(client, A).closed is None
