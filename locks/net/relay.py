@@ -52,7 +52,8 @@ __all__ = ["AnyLink", "NoWay", "Open", "Relay", "RelayedLink", "Relays", "Switch
 CHUNK = 16_384  # bytes of a frame that are sent at once
 WINDOW = 65_536  # bytes of a link that are on their way, at most
 LARGEST = 16 * 2**20  # bytes of a frame, and bytes that wait
-MOST = 1024  # links through a server over one connection
+MOST = 512  # links through a server over one connection
+MOST_IN_ALL = 16_384  # links through a server
 TRIED = 3  # servers to which an `Open` is sent at once
 PERIOD = 1.0  # seconds between two looks, and until the second attempt
 LONGEST = 5.0  # seconds between two attempts, at most
@@ -114,14 +115,11 @@ class WrongRelay(Exception):
     """A node has sent something that it must not send."""
 
 
-class _Way:
+class _Way(Struct):
     """One direction of a link at a server: where it leads, and the bytes that are on their way."""
 
-    __slots__ = ("on_way", "to")
-
-    def __init__(self, to: str) -> None:
-        self.to = to
-        self.on_way = 0
+    to: str
+    on_way: int = 0
 
 
 class Switch:
@@ -131,6 +129,9 @@ class Switch:
         name: The server.
         links: Its connections, by node.
         servers: Returns the servers that it is connected with.
+
+    Attributes:
+        servers: The same.
     """
 
     def __init__(
@@ -138,7 +139,7 @@ class Switch:
     ) -> None:
         self._name = name
         self._links = links
-        self._servers = servers
+        self.servers = servers
         self._ways: defaultdict[str, dict[int, _Way]] = defaultdict(dict)
 
     def __len__(self) -> int:
@@ -180,17 +181,17 @@ class Switch:
             else:
                 self.say(hop, NoWay(message.session, f"{self._name} has no way to {to}"))
         elif len(via) < 2:
-            ways = [message.to] if message.to in self._links else [] if via else self._servers()
+            ways = [message.to] if message.to in self._links else [] if via else self.servers()
             for to in ways:
                 if to != hop:
                     self.say(to, msgspec.structs.replace(message, via=(*via, self._name)))
 
     def _remember(self, one: str, other: str, session: int) -> bool:
         """Remember a link; return whether there is a way, and room."""
-        for end in (one, other):
-            ways = self._ways[end]
-            if end not in self._links or one == other or session in ways or len(ways) >= MOST:
-                return False
+        if one == other or other not in self._links or len(self) >= MOST_IN_ALL:
+            return False
+        if any(session in self._ways[n] or len(self._ways[n]) >= MOST for n in (one, other)):
+            return False
         self._ways[one][session], self._ways[other][session] = _Way(other), _Way(one)
         return True
 
@@ -323,11 +324,12 @@ class Home(Protocol):
         ...  # pragma: no cover
 
 
-class _Attempt:
-    """What is known of attempts to open a link: its last session, how many failed, when the next is due."""
+class _Attempt(Struct):
+    """Attempts to open a link: the last session, how many failed, and when the next one is due."""
 
-    session = failures = 0
-    due = 0.0
+    session: int = 0
+    failures: int = 0
+    due: float = 0.0
 
 
 class Relays:
@@ -366,7 +368,6 @@ class Relays:
         self.on_frame = on_frame
         self._distribution = distribution
         self._executor = executor
-        self._servers = servers
         self._needed = needed
         self._on_up = on_up
         self._on_down = on_down
@@ -431,7 +432,7 @@ class Relays:
             self._distribution.notices.warn("relay", name, text, self._name, name)
         by_time = (int(wall() * 1000) << 20) + random.getrandbits(20)
         attempt.session = min(max(by_time, attempt.session + 1), 2**63 - 1)
-        servers = self._servers()
+        servers = self.switch.servers()
         for server in random.sample(servers, min(TRIED, len(servers))):
             self.switch.say(server, self._open(attempt.session, name))
         self._look_later()
@@ -463,19 +464,17 @@ class Relays:
         """Take in a request for a link, or an answer."""
         name, session, server = message.sender, message.session, hop.peer.name
         attempt, link = self._attempts.get(name), self.links.get(name)
-        if hop.peer.hidden or known is not None or not self._distribution.may_meet(name):
+        if hop.peer.hidden or known is not None:
             return
-        if message.answers:
-            if attempt is None or session != attempt.session or link is not None:
-                self.switch.say(
-                    server, NoWay(session, f"{self._name} has another link, or needs none")
-                )
-                return
-        elif (attempt and session <= attempt.session) or (link and session <= link.session):
-            return  # of two, the larger is kept
-        else:
-            if link is not None:
-                link.lose(f"{name} has opened another one")
+        last = max(attempt.session if attempt else -1, link.session if link else -1)
+        fits = link is None and session == last if message.answers else session > last
+        if not fits or not self._distribution.may_meet(name):
+            why = f"{self._name} has another link, or takes none"
+            self.switch.say(server, NoWay(session, why))
+            return
+        if link is not None:
+            link.lose(f"{name} has opened another one")
+        if not message.answers:
             self.switch.say(server, self._open(session, name, via=message.via[:-1], answers=True))
         peer = Peer(name, message.incarnation, hidden=True)  # it has no lock server for this one
         link = RelayedLink(self, peer, server, session, message.answers)

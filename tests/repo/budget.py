@@ -45,7 +45,7 @@ ROOMS: dict[str, Room] = {
     "core": Room(("locks/core",), 4_631),
     "runtime": Room(("locks/runtime",), 2_838),
     "node": Room(("locks/node",), 5_715),
-    "the wire": Room(("locks/net", "locks/otp", "locks/wire"), 4_496),
+    "the wire": Room(("locks/net", "locks/otp", "locks/wire"), 4_493),
     "program": Room(("locks/program",), 1_355),
     "aio": Room(("locks/aio",), 751),
     "commands and pages": Room(("locks/cli", "locks/web", "locks/facts"), 3_001),
@@ -61,7 +61,7 @@ ROOMS: dict[str, Room] = {
     "benchmarks": Room(("benchmarks",), 5_416),
     "examples": Room(("examples",), 3_610),
 }
-SHIPPED = 47_399  # lines of code in all packages that are shipped
+SHIPPED = 47_396  # lines of code in all packages that are shipped
 PAGES = 44
 DECISIONS = 49
 WORDS = 99_787  # of both
