@@ -314,6 +314,7 @@ class Home(Protocol):
     links: dict[str, Link]
     relayed: dict[str, RelayedLink]
     named: set[str]
+    refusals: dict[str, str]
     book: Book
     options: Options
     notices: Notices
@@ -423,6 +424,8 @@ class Relays:
     def _try(self, name: str) -> None:
         attempt = self._attempts.setdefault(name, _Attempt())
         attempt.due = monotonic() + min(LONGEST, PERIOD * 2 ** min(attempt.failures, WARNED))
+        if attempt.failures and name in self._distribution.named:
+            self._distribution.refusals[name] = "no server of this node leads to it"
         attempt.failures += 1
         if attempt.failures == WARNED:
             text = (
@@ -479,6 +482,7 @@ class Relays:
         peer = Peer(name, message.incarnation, hidden=True)  # it has no lock server for this one
         link = RelayedLink(self, peer, server, session, message.answers)
         self.links[name] = self._sessions[session] = link
+        self._distribution.refusals.pop(name, None)
         self._on_up(link)
 
     # --- The end --------------------------------------------------------------------------------

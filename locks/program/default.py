@@ -24,6 +24,7 @@ from locks.node.ports import Servers
 from locks.program.handed_down import hand_down, handed_down
 from locks.program.settings import Setting, arguments, read_settings
 from locks.program.several import one_of_several
+from locks.runtime.callables import check_callbacks
 from locks.runtime.executor import check_interpreter_lasts
 from locks.runtime.first_use import Unloaded, loaded
 from locks.runtime.forked import forked_from
@@ -56,21 +57,6 @@ ONE_OF_SEVERAL = (
     "process {} can't have locks of its own: {}, and no process would see the locks of the others. For locks that processes "
     'share, set LOCKS_SERVERS=local or call locks.start(servers="local"), or name servers=[...] on several machines; if each '
     "process is to have locks of its own, set LOCKS_SERVERS=here or call locks.start(servers=locks.HERE)"
-)
-OPTIONS = (
-    *(
-        "name",
-        "cookie",
-        "listen",
-        "servers",
-        "require",
-        "copies",
-        "peers",
-        "tls",
-        "net_ticktime",
-        "mesh",
-    ),
-    *("allow_plaintext", "log_waits_longer_than", "state", "limits"),
 )
 UNTOLD = (
     "node %s was started in process %s, and process %s was forked from it without Python's knowledge: it has the node's memory "
@@ -309,6 +295,7 @@ def _plan_of(
     **options: Any,
 ) -> _Plan:
     """Check the arguments of `start` and the settings."""
+    check_callbacks(trace=trace)
     long = LONG if log_waits_longer_than is None else log_waits_longer_than
     if not (is_seconds(long) or long == inf) or not long > 0:
         raise InvalidOption(
@@ -339,11 +326,11 @@ def check_settings(settings: Mapping[str, Setting]) -> None:
         InvalidOption: They are wrong.
     """
     found = arguments(settings)
-    options: dict[str, Any] = dict.fromkeys(OPTIONS) | found
+    options: dict[str, Any] = {"name": None} | (start.__kwdefaults__ or {}) | found
     if isinstance(options["servers"], meeting.Locator):
         options["servers"] = None  # it would be looked for
         options["require"] = options["copies"] = None
-    _plan_of(None, False, **options)
+    _plan_of(**options)
 
 
 def _begin(plan: _Plan) -> Node:

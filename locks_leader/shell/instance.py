@@ -30,7 +30,7 @@ from locks.runtime.identity import Own
 from locks.runtime.monitor import watch_end
 from locks.runtime.port import world
 from locks.values import Atom, Notification
-from locks_leader.behaviour import NO_REPLY, Behaviour, outcome_of, tell_end
+from locks_leader.behaviour import NO_REPLY, Behaviour, outcome_of, run_callback, tell_end
 from locks_leader.core.events import (
     ENDS,
     Answer,
@@ -121,14 +121,18 @@ class Instance(GeventActor):
         self.node = node
         self.actor_ref.label = label  # type: ignore[attr-defined]  # for lists of group members
         self._notified = False  # there is a notice that it has not taken yet
-        self.transactions = Transactions(node, self.actor_ref, resource, label, self._notice)
+        self._obstacles = Obstacles(node, policy, resource, self._has_no_leader)
+        self.actor_ref.obstacles = self._obstacles  # type: ignore[attr-defined]  # for errors
+        refused = self._obstacles.refused
+        self.transactions = Transactions(
+            node, self.actor_ref, resource, label, self._notice, refused
+        )
         self.machine = Machine(self.actor_ref, kind, policy, policy.sees(node.alive, node.silent))
         self.core = InstanceCore(self.machine)
         self.election = ElectionState(self)
         self._callbacks = proxied.show(self.actor_ref, behaviour())
         self._args = args
         self._begun = False
-        self._obstacles = Obstacles(node, policy, resource, self._has_no_leader)
         self._acquaintance: Acquaintance | None = None
         self._hearing: Hearing | None = None
         self._leadership = Leadership(self, node, self.transactions.lock_id)
@@ -143,7 +147,7 @@ class Instance(GeventActor):
     # --- Its life -------------------------------------------------------------------------------
 
     def _begin(self) -> None:
-        self._callbacks.init(*self._args)
+        run_callback(self._callbacks, "init", *self._args)
         self._begun = True
         observer = self.node.spawn_agent(
             self.actor_ref, notify=Own(self._node_news), monitor_nodes=True
@@ -249,7 +253,7 @@ class Instance(GeventActor):
         if head == wire.TAG and len(term) > 2 and term[1] in (wire.CALL, wire.CANCEL):
             return self._of_a_client(term)
         if head == wire.TAG and len(term) == 3 and term[1] == wire.CAST:
-            self._callbacks.handle_cast(term[2], self.election)
+            run_callback(self._callbacks, "handle_cast", term[2], self.election)
         elif head == wire.TAG:
             try:
                 sender, message = wire.unpack(term)
@@ -273,7 +277,7 @@ class Instance(GeventActor):
         if self.asked:
             self._feed(Called(message, self.defer()))
         else:
-            self._callbacks.handle_info(message, self.election)
+            run_callback(self._callbacks, "handle_info", message, self.election)
         return None
 
     def _of_a_client(self, term: tuple[Any, ...]) -> None:
@@ -407,7 +411,8 @@ class Instance(GeventActor):
                 return Looked(asked, effect.round, transactions.standing(silent), left_out)
             case Elect():
                 newcomer: Any = effect.newcomer
-                outcome = outcome_of(self._callbacks.elected(self.election, newcomer))
+                found = run_callback(self._callbacks, "elected", self.election, newcomer)
+                outcome = outcome_of(found)
                 return Elected(outcome, merged=bool(self.transactions.merged()))
             case BeginContest():
                 transactions.begin_contest(effect)
@@ -449,33 +454,24 @@ class Instance(GeventActor):
         what, whom = (*effect.args, None, None)[:2]
         match effect.name:
             case "handle_leader_call":
-                self._serve(callbacks.handle_leader_call, what, partial(self._answer, whom))
+                self._serve(effect.name, what, partial(self._answer, whom))
             case "handle_call":
-                self._serve(callbacks.handle_call, what, whom)
+                self._serve(effect.name, what, whom)
             case "surrendered":
                 if what is not None:
                     world().note(self.actor_ref, "is handed {!r:.60}", what)
-                callbacks.surrendered(what, election)
+                run_callback(callbacks, effect.name, what, election)
             case "stepped_down":
-                callbacks.stepped_down(election)
-            case "from_leader":
-                callbacks.from_leader(what, election)
-            case "handle_down":
-                callbacks.handle_down(what, election)
-            case "handle_leader_cast":
-                callbacks.handle_leader_cast(what, election)
+                run_callback(callbacks, effect.name, election)
+            case "from_leader" | "handle_down" | "handle_leader_cast":
+                run_callback(callbacks, effect.name, what, election)
             case _:
                 assert_never(effect.name)
 
-    def _serve(
-        self,
-        callback: Callable[[Any, Caller, ElectionState], Any],
-        request: Any,
-        answer: Callable[[Any], None],
-    ) -> None:
+    def _serve(self, name: str, request: Any, answer: Callable[[Any], None]) -> None:
         """Run a callback that answers a call; its exception is the caller's."""
         try:
-            value = callback(request, Caller(answer), self.election)
+            value = run_callback(self._callbacks, name, request, Caller(answer), self.election)
         except Exception as error:
             logger.info("%s raised an exception, which its caller gets", self, exc_info=error)
             value = error

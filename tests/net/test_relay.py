@@ -286,6 +286,7 @@ class Node:
         self.links: dict[str, Connection] = {}
         self.relayed: dict[str, RelayedLink] = {}
         self.named: set[str] = set()
+        self.refusals: dict[str, str] = {}
         self.book = self.options = self.notices = self
         self.known: dict[str, Any] = {}
         self.is_running = True
