@@ -57,14 +57,14 @@ ROOMS: dict[str, Room] = {
     "the bench": Room(("locks/testing", "locks_pytest.py"), 2_318),
     "elections": Room(("locks_leader",), 3_040),
     "the laboratory": Room(("locks_lab",), 11_590),
-    "tests": Room(("tests",), 52_713),
+    "tests": Room(("tests",), 52_721),
     "benchmarks": Room(("benchmarks",), 5_416),
     "examples": Room(("examples",), 3_610),
 }
 SHIPPED = 47_458  # lines of code in all packages that are shipped
 PAGES = 44
 DECISIONS = 49
-WORDS = 99_801  # of both
+WORDS = 99_334  # of both
 
 
 def lines_of(room: Room) -> int:
