@@ -45,7 +45,7 @@ ROOMS: dict[str, Room] = {
     "core": Room(("locks/core",), 4_644),
     "runtime": Room(("locks/runtime",), 2_839),
     "node": Room(("locks/node",), 5_715),
-    "the wire": Room(("locks/net", "locks/otp", "locks/wire"), 4_497),
+    "the wire": Room(("locks/net", "locks/otp", "locks/wire"), 4_483),
     "program": Room(("locks/program",), 1_341),
     "aio": Room(("locks/aio",), 753),
     "commands and pages": Room(("locks/cli", "locks/web", "locks/facts"), 3_001),
@@ -61,10 +61,10 @@ ROOMS: dict[str, Room] = {
     "benchmarks": Room(("benchmarks",), 5_416),
     "examples": Room(("examples",), 3_610),
 }
-SHIPPED = 47_458  # lines of code in all packages that are shipped
+SHIPPED = 47_444  # lines of code in all packages that are shipped
 PAGES = 44
 DECISIONS = 49
-WORDS = 99_334  # of both
+WORDS = 99_367  # of both
 
 
 def lines_of(room: Room) -> int:
