@@ -43,7 +43,7 @@ ROOMS: dict[str, Room] = {
     "the ground": Room(tuple(f"locks/{name}.py" for name in GROUND), 815),
     "the face": Room((*(f"locks/{name}.py" for name in FACE), "locks/shapes"), 1_646),
     "core": Room(("locks/core",), 4_654),
-    "runtime": Room(("locks/runtime",), 2_839),
+    "runtime": Room(("locks/runtime",), 2_841),
     "node": Room(("locks/node",), 5_612),
     "the wire": Room(("locks/net",), 3_315),
     "program": Room(("locks/program",), 1_341),
@@ -57,11 +57,11 @@ ROOMS: dict[str, Room] = {
     "the bench": Room(("locks/testing", "locks_pytest.py"), 2_317),
     "elections": Room(("locks_leader",), 2_990),
     "the laboratory": Room(("locks_lab",), 11_591),
-    "tests": Room(("tests",), 51_734),
+    "tests": Room(("tests",), 51_749),
     "benchmarks": Room(("benchmarks",), 5_416),
     "examples": Room(("examples",), 3_610),
 }
-SHIPPED = 45_929  # lines of code in all packages that are shipped
+SHIPPED = 45_931  # lines of code in all packages that are shipped
 PAGES = 44
 DECISIONS = 49
 WORDS = 99_367  # of both
