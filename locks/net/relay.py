@@ -31,6 +31,8 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Hashable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
+from msgspec import Struct
+
 from locks.errors import assert_never
 from locks.net.hello import Peer
 from locks.net.link import Link
