@@ -26,7 +26,7 @@ from locks.net.messages import (
     ToServer,
     encode,
 )
-from locks.net.options import NET_TICKTIME
+from locks.node.options import NET_TICKTIME
 from tests.cluster.nodes import A, B, Nodes, Stranger, link, peer, until_members
 from tests.helpers import LIMIT, eventually
 

@@ -131,18 +131,18 @@ class Server:
         links = cast(Any, self.connections)
         self.switch = Switch(S, links, lambda: [each for each in servers if each in links])
 
-    def say(self, hop: str, message: Relaying) -> list[tuple[str, Relaying]]:
+    def say(self, hop: str, message: Relaying) -> list[tuple[str, Any]]:
         """What it says to whom, after a node has said something."""
         self.switch.take(hop, message, encode(message))
         return self.said()
 
-    def lose(self, hop: str) -> list[tuple[str, Relaying]]:
+    def lose(self, hop: str) -> list[tuple[str, Any]]:
         """The same, after it has lost a connection."""
         del self.connections[hop]
         self.switch.lost(hop)
         return self.said()
 
-    def said(self) -> list[tuple[str, Relaying]]:
+    def said(self) -> list[tuple[str, Any]]:
         """What it has said since it was last asked."""
         found = [(n, decode(f)) for n, each in self.connections.items() for f in each.sent]
         for each in self.connections.values():
