@@ -71,7 +71,11 @@ class Timer:
 
 def end(hub: Hub) -> None:
     """End all that lives in a hub, and the hub; in its thread's main greenlet."""
-    gevent.killall(list(hub.__dict__.get(_GREENLETS, ())), timeout=PATIENCE)
+    greenlets: WeakSet[Any] = hub.__dict__.get(_GREENLETS, WeakSet())
+    with gevent.Timeout(PATIENCE, False):  # one of the program's may refuse to end
+        while left := [each for each in greenlets if not each.ready()]:
+            gevent.killall(left)  # one that ends may begin another one
+        gevent.sleep(0)  # their links are called in the loop
     ends: dict[object, Callable[[], object]] = hub.__dict__.get(_ENDS, {})
     for each in list(ends.values()):
         each()
