@@ -8,6 +8,7 @@ started by this module, and `end` ends it.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
@@ -72,7 +73,7 @@ class Timer:
 def end(hub: Hub) -> None:
     """End all that lives in a hub, and the hub; in its thread's main greenlet."""
     greenlets: WeakSet[Any] = hub.__dict__.get(_GREENLETS, WeakSet())
-    with gevent.Timeout(PATIENCE, False):  # one of the program's may refuse to end
+    with suppress(gevent.Timeout), gevent.Timeout(PATIENCE):  # one of the program's may refuse to end
         while left := [each for each in greenlets if not each.ready()]:
             gevent.killall(left)  # one that ends may begin another one
         gevent.sleep(0)  # their links are called in the loop

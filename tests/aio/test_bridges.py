@@ -91,4 +91,4 @@ def test_bridges_end_with_their_thread_though_an_error_refers_to_them() -> None:
         return sum(isinstance(each, (greenlet.greenlet, locks.Lock)) for each in gc.get_objects())
 
     before = left()
-    assert left() == before
+    assert left() <= before
