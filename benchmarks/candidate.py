@@ -25,9 +25,9 @@ import pykka
 
 import locks
 import locks_leader
+from locks.net.link import Link
 from locks.node.node import Node
 from locks.node.server import Server
-from locks.otp.links.link import Link
 
 __all__ = ["Dictionary", "Note", "Notes"]
 
@@ -193,10 +193,10 @@ class Candidate:
         return len(self.node.alive)
 
     def connections(self) -> list[int]:
-        """How many connections it has, and how many of them go over a server."""
+        """How many connections it has, and how many links over a server."""
         assert self.node.cluster is not None
-        links = self.node.cluster.distribution.links.values()
-        return [len(links), sum(link.relay is not None for link in links)]
+        distribution = self.node.cluster.distribution
+        return [len(distribution.links), len(distribution.relayed)]
 
 
 def main() -> None:

@@ -27,7 +27,7 @@ import locks
 from benchmarks.cluster import Sizes, on_linux
 from benchmarks.harness import Figure, Report, Sample, interleave
 from benchmarks.lab import Lab, Load, line_of, now, pinnings, timed
-from locks.otp.admission.credentials import credentials_of
+from locks.net.stream import credentials_of
 from locks.program.local import LocalServer
 
 __all__ = ["FIGURES"]

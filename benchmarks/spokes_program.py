@@ -88,7 +88,6 @@ class Program:
                 listen=None,
                 peers=peers,
                 tls=None,
-                epmd=False,
                 net_ticktime=None,
                 mesh=mesh,
                 allow_plaintext=False,

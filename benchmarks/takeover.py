@@ -89,10 +89,11 @@ class World(Group):
             self._measure([lost], partial(self._do, lost, "start", "election"))
 
     def connections(self) -> tuple[float, float]:
-        """How many connections a candidate has of its own, and how many over servers, on average."""
+        """How many connections a candidate has, and how many links over servers, on average."""
         found = self._all("connections").values()
-        over = statistics.mean(relayed for _, relayed in found)
-        return statistics.mean(links for links, _ in found) - over, over
+        return statistics.mean(links for links, _ in found), statistics.mean(
+            over for _, over in found
+        )
 
 
 class Outcome(NamedTuple):

@@ -68,6 +68,9 @@ Versions = Annotated[tuple[Version, ...], Size(MOST_RECORDS)]
 Text = Annotated[str, Size(LONGEST_TEXT), "line"]
 """What a person reads, in one line: names of clients, rules, reasons. What arrives is cleaned (`one_line`)."""
 
+LONGEST_LINE = 300
+"""Characters of a line about others in a log."""
+
 
 def one_line(text: str, most: int = LONGEST_TEXT) -> str:
     """A text as a log and a terminal are to show it, and not to obey it: what can't be printed is written as Python escapes it."""
@@ -76,3 +79,10 @@ def one_line(text: str, most: int = LONGEST_TEXT) -> str:
     return "".join([each if each.isprintable() else repr(each)[1:-1] for each in text[:most]])[
         :most
     ]
+
+
+def plain(text: str) -> str:
+    """A text of others for one line of a log, cut."""
+    return one_line(
+        text if len(text) <= LONGEST_LINE else f"{text[: LONGEST_LINE - 3]}...", LONGEST_LINE
+    )

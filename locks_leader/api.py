@@ -28,6 +28,7 @@ from locks_leader.errors import LeaderDied, LeaderTimeout
 from locks_leader.policy import Policy, named_nodes, policy_of
 from locks_leader.shell.acquaintance import check_electorate, servers_of
 from locks_leader.shell.instance import Begin, Instance
+from locks_leader.shell.obstacles import obstacles_of
 from locks_leader.state import Caller
 from locks_leader.wire import messages as wire
 
@@ -274,9 +275,11 @@ def leader_call(instance: Ref, request: Any, *, timeout: float | None = 5) -> An
     except pykka.Timeout:
         if answered:  # the leader has raised it
             raise
+        obstacles = obstacles_of(instance)
+        known = "" if obstacles is None else obstacles.why()
+        why = "; the network may be split, or the leader may still be working on it"
         raise LeaderTimeout(
-            f"timed out after {timeout} s waiting for a leader to answer {request!r:.200}; the network may be split, or "
-            "the leader may still be working on it",
+            f"timed out after {timeout} s waiting for a leader to answer {request!r:.200}{f': {known}' if known else why}",
             timeout=timeout,
         ) from None
     except pykka.ActorDeadError as error:

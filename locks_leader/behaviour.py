@@ -13,11 +13,23 @@ from typing import Any, NamedTuple
 import pykka
 
 from locks import MisuseError
+from locks.runtime.callables import check_begun
 from locks.runtime.port import world
 from locks_leader.core.events import NOTHING, HandOver, Outcome, SurrenderLeadership
 from locks_leader.state import Caller, ElectionState
 
-__all__ = ["NO_REPLY", "Behaviour", "NewAndOld", "OnlyNew", "SurrenderTo", "outcome_of", "tell_end"]
+__all__ = [
+    "NO_REPLY",
+    "Behaviour",
+    "NewAndOld",
+    "OnlyNew",
+    "SurrenderTo",
+    "outcome_of",
+    "run_callback",
+    "tell_end",
+]
+
+PLAIN = "write a plain method (def)"
 
 NO_REPLY: Any = object()
 """What `handle_leader_call` and `handle_call` return to reply later, or never."""
@@ -127,11 +139,22 @@ class Behaviour:
         """The instance ends: `"normal"`, or the exception that is the reason."""
 
 
+def run_callback(callbacks: Behaviour, name: str, *args: Any) -> Any:
+    """Run a callback and return what it returns.
+
+    Raises:
+        MisuseError: It returned a coroutine or a generator, whose body was not run.
+        Exception: It raised it.
+    """
+    found = getattr(callbacks, name)(*args)
+    return check_begun(found, f"{type(callbacks).__name__}.{name}", PLAIN)
+
+
 def tell_end(callbacks: Behaviour, reason: object, election: ElectionState) -> None:
     """Tell the callbacks that the instance ends."""
     if type(callbacks).terminate is Behaviour.terminate:
         world().failed(reason)
-    callbacks.terminate(reason, election)
+    run_callback(callbacks, "terminate", reason, election)
 
 
 def outcome_of(returned: Any) -> Outcome:

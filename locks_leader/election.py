@@ -18,7 +18,7 @@ from locks.model import check_timeout
 from locks.node import Node
 from locks.ownership.worker import check_node
 from locks.program.origin import Movable, Origin
-from locks.runtime.callables import check_callable, check_callbacks, check_ran
+from locks.runtime.callables import check_begun, check_callable, check_callbacks, check_ran
 from locks.runtime.interrupts import whole
 from locks.runtime.monitor import current_client, watch_end
 from locks.runtime.native import native_rlock
@@ -27,10 +27,8 @@ from locks.runtime.waiter import Event
 from locks_leader.api import check_is_shared, start
 from locks_leader.behaviour import Behaviour
 from locks_leader.errors import LeadershipLost, LeaderTimeout
-from locks_leader.policy import Policy, named_nodes, policy_of
-from locks_leader.shell.acquaintance import servers_of
-from locks_leader.shell.obstacles import too_few, who_leads
-from locks_leader.shell.transactions import LOCKS_LEADER
+from locks_leader.policy import Policy, named_nodes
+from locks_leader.shell.obstacles import obstacles_of
 from locks_leader.state import ElectionState
 
 if sys.version_info >= (3, 11):
@@ -231,7 +229,7 @@ class Election(Movable):
                 left = None if deadline is None else max(0.0, deadline - node.clock())
                 if not part.decided.wait(left):
                     raise LeaderTimeout(
-                        f"timed out after {timeout} s waiting to be elected in {self.name!r}{self._why_not(node)}",
+                        f"timed out after {timeout} s waiting to be elected in {self.name!r}{part.why_not()}",
                         timeout=timeout,
                     )
                 if part.leadership is None:
@@ -254,14 +252,6 @@ class Election(Movable):
                 part.over.wait(5)
             part.check_failed()
             before, part = part, _Part(self, once=True, stopping=part.stopping)
-
-    def _why_not(self, node: Node) -> str:
-        """Why this program was not elected in time: the end of a sentence."""
-        policy = policy_of(self._policy, self._nodes, servers_of(node, self.name))
-        if why := too_few(node, policy):
-            return f": {why}"
-        leader = who_leads(node, policy, (LOCKS_LEADER, self.name))
-        return f": {leader} leads" if leader else ""
 
     def __call__(self, function: Callable[Concatenate[Leadership, P], R]) -> Callable[P, R | None]:
         """As a decorator: to call the function is to `run` it. The leadership comes first, before the arguments of the call."""
@@ -320,6 +310,16 @@ class _Part:
         self.ending = False
         self._reason: object = None
 
+    def why_not(self) -> str:
+        """Why this program was not elected in time: the end of a sentence."""
+        obstacles = obstacles_of(self.instance)
+        if obstacles is None:
+            return ""
+        if why := obstacles.why():
+            return f": {why}"
+        leader = obstacles.who_leads()
+        return f": {leader} leads" if leader else ""
+
     def begin_part(self, instance: pykka.ActorRef[Any]) -> None:
         """In the actor: note that it stands for election; end it again if it was stopped meanwhile."""
         self.instance = instance
@@ -342,7 +342,7 @@ class _Part:
             self.leadership.lost.open()
         self.decided.open()
         if not self.once and self.election.on_elected is not None:
-            self.election.on_elected(self.leadership)
+            check_begun(self.election.on_elected(self.leadership), "on_elected")
 
     def stepped_down(self, state: ElectionState) -> None:
         """In the actor: note that it no longer leads."""
@@ -352,7 +352,7 @@ class _Part:
             was_told = not leadership.lost.is_open or self.stopping
             leadership.lost.open()
             if was_told and not self.once and self.election.on_lost is not None:
-                self.election.on_lost(leadership)
+                check_begun(self.election.on_lost(leadership), "on_lost")
         if self.once:
             state.stop()  # it must not be elected again while the function still runs
 

@@ -18,7 +18,6 @@ from gevent._hub_local import get_hub_if_exists
 from hypothesis import settings
 
 import locks
-import locks.node.original.peers  # which nodes load later: while pytest rewrites a module, no other thread may (in 3.11)
 from tests.helpers import EXPLORE, SEED
 
 # A failing example prints the line that replays it (`@reproduce_failure`): see tests/README.md.
@@ -54,7 +53,6 @@ SHARED = {
     "all_processes",
     "outputs",
     "mapper",
-    "erlang",
     "control",
     "dask_cluster",
     "ray_cluster",

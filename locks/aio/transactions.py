@@ -19,6 +19,7 @@ from locks.retries import Learned, Retries
 from locks.runtime.callables import (
     check_awaitable,
     check_awaited,
+    check_begun,
     check_callable,
     check_can_be_called,
 )
@@ -167,9 +168,12 @@ def _in_loop(on_lost: Callable[[LockLost], object]) -> Callable[[LockLost], None
     check_callable(on_lost, "on_lost")
     post = running().poster()
 
+    def begin(lost: LockLost) -> None:
+        check_begun(on_lost(lost), "on_lost")
+
     def tell(lost: LockLost) -> None:
         with contextlib.suppress(RuntimeError):  # the loop was closed
-            post(on_lost, lost)
+            post(begin, lost)
 
     return tell
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from locks.cli.printing import say
 from locks.errors import LocksError
-from locks.otp.names.addresses import Locator
+from locks.net.addresses import Locator
 from locks.program import meeting as meeting  # what `check_settings` needs
 from locks.program.default import check_settings
 from locks.program.local import servers_by_word

@@ -6,7 +6,7 @@ notice immediately. With --drain it first lets programs finish on SIGTERM; a sec
 On SIGHUP it reads its cookie and its certificates again, for new connections.
 
 Other settings come from the environment or from locks.toml: LOCKS_LIMITS (what each program may have here), LOCKS_NET_TICKTIME,
-LOCKS_LOG_WAITS_LONGER_THAN, LOCKS_ALLOW_PLAINTEXT, LOCKS_EPMD.
+LOCKS_LOG_WAITS_LONGER_THAN, LOCKS_ALLOW_PLAINTEXT.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ def _run(options: argparse.Namespace) -> int:
         servers = servers_in(options) or said.get("servers")
         if isinstance(servers, str):
             raise _refuse(servers)
-        if servers and name not in parse_servers(servers, bool(said.get("epmd"))):
+        if servers and name not in parse_servers(servers):
             raise InvalidOption(
                 f"this node, {name}, is not one of the servers {', '.join(servers)}: a lock server must be in "
                 "its own list of servers"

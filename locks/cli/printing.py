@@ -27,7 +27,6 @@ IN_OPTIONS = {
         "(--tls, or LOCKS_TLS_CERTIFICATE and so on; `locks certificates` makes them)"
     ),
     "LOCKS_ALLOW_PLAINTEXT=1 or allow_plaintext=True if": "set LOCKS_ALLOW_PLAINTEXT=1 if",
-    "with epmd=True": "with LOCKS_EPMD=1",
 }
 
 

@@ -239,7 +239,7 @@ class Refused(NamedTuple):
     Attributes:
         node: The server's node.
         lock_id: The requested id.
-        units: The number of units in use; 0 if the lock server does not support counted locks.
+        units: The number of units in use.
         mode: The requested mode.
         what: Which of both; what is limited.
         limit: How many each program may have at the lock server.

@@ -93,6 +93,12 @@ class OneClock:
         self._unmarked.put(None)
 
     def _run(self) -> None:
+        try:
+            self._lead_in_turn()
+        finally:
+            self._leading.end()
+
+    def _lead_in_turn(self) -> None:
         while not self._stopping.is_set():
             try:
                 if self._leading.lead(LOOKS):
@@ -101,7 +107,6 @@ class OneClock:
                 if not self._stopping.wait(PAUSE):
                     logger.error("this process can't run the jobs: %s", error)
             except SchedulerNotRunningError:  # the scheduler was just shut down
-                self._leading.give_up()
                 return
 
     def _lead(self) -> None:

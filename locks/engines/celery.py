@@ -141,6 +141,7 @@ class LeaderMixin:
     def close(self) -> None:
         """End the beat; another one leads immediately. Celery calls this twice, the first time in a signal handler."""
         self._step_down()
+        self._leading.end()
 
 
 class Scheduler(LeaderMixin, PersistentScheduler):

@@ -13,10 +13,14 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any
+from weakref import ref
 
 import locks
+from locks.api import unwatch_on, watch_on
 from locks.model import LockId, View, check_lock_id
 from locks.node.client.refusals import check_may_wait
+from locks.node.node import Node
+from locks.program.default import default_node
 from locks.runtime.clock import monotonic
 from locks.runtime.identity import Own
 from locks.shapes.once import MarkAsker
@@ -64,14 +68,16 @@ class Leading:
         self._askers: dict[str, MarkAsker] = {}
         self._exact: set[str] = set()
         self._asks_from = 0.0
-        self._follows = False
+        self._watches: tuple[ref[Node], Own] | None = None  # where it watches the marks
         self.marks: dict[str, int] = {}
 
     def follow(self) -> None:
-        """Watch the marks; `lead` does so, too."""
-        if not self._follows:
-            locks.watch(self._above, watcher=Own(self._told))
-            self._follows = True
+        """Watch the marks; `lead` does so, too. The program's node may be another one than at the last time."""
+        node = default_node()
+        if self._watches is None or self._watches[0]() is not node:
+            watcher = Own(self._told)
+            watch_on(node, self._above, None, watcher)
+            self._watches = (ref(node), watcher)
 
     def _told(self, view: View) -> None:
         for each in view.holders:
@@ -207,7 +213,21 @@ class Leading:
         return self._agent
 
     def give_up(self) -> None:
-        """Stop leading. It may be called anywhere, repeatedly, and in a signal handler. The marks are watched as long as the program runs."""
+        """Stop leading. It may be called anywhere, repeatedly, and in a signal handler. The marks are still watched."""
         owner, self._owner, self._agent = self._owner, None, None
         if owner is not None:
             owner.end()
+
+    def end(self) -> None:
+        """Stop leading, and watching the marks. A signal handler in the middle of a call of `locks` can't do the latter: call it again."""
+        self.give_up()
+        if self._watches is not None:
+            node, watcher = self._watches[0](), self._watches[1]
+            if node is not None and node.running:
+                try:
+                    unwatch_on(node, self._above, None, watcher)
+                except locks.errors.ReentrantCall:
+                    return
+                except locks.errors.NodeNotRunning:
+                    pass  # it has just ended
+            self._watches = None

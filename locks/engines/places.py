@@ -6,7 +6,7 @@ import os
 import socket
 from collections.abc import Callable, Mapping, Sequence
 
-from locks.otp.names.addresses import HostAndPort
+from locks.net.addresses import HostAndPort
 
 __all__ = ["Asked", "names_of", "take_port"]
 

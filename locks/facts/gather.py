@@ -295,7 +295,7 @@ def statistics(node: str | None = None, *, timeout: float = PATIENCE) -> NodeSta
 
     Raises:
         InvalidOption: The name is not a node's name.
-        NodeNotRunning: It did not answer, or runs the Erlang original.
+        NodeNotRunning: It did not answer.
     """
     own = default_node()
     if node is None or node == own.name:

@@ -32,13 +32,13 @@ from locks.groups.table import (
     WatchPeer,
 )
 from locks.groups.wire import Group
+from locks.net.budgets import MOST_MEMBERSHIPS, Tally
 from locks.node.client.clients import label_of
 from locks.node.node import Node
 from locks.node.services import Member
 from locks.otp.bytes import etf
 from locks.otp.bytes.control import StrangeMessage, check_speaker
 from locks.otp.bytes.terms import Pid
-from locks.otp.links.budgets import MOST_MEMBERSHIPS, Tally
 from locks.otp.process.processes import Local
 from locks.runtime.identity import Listener
 from locks.runtime.monitor import Monitor, watch_end
@@ -153,7 +153,7 @@ class Scope:
         self._me = processes.add(node.new_number(), local)
         processes.register(name, local)
         cluster.on_connected.append(self._discover)
-        for other in list(cluster.distribution.links):
+        for other in [*cluster.distribution.links, *cluster.distribution.relayed]:
             self._discover(other)
 
     # --- What users do --------------------------------------------------------------------------

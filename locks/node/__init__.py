@@ -11,7 +11,6 @@ Its rooms:
 * `peers`: other nodes: greetings, agreement on servers, relays.
 * `views`: watching lock ids of other nodes.
 * `observing`: data for observers: times, counters, records, and answers to questions.
-* `original`: nodes that run the Erlang original. It is loaded when the first of them appears.
 """
 
 from typing import TYPE_CHECKING

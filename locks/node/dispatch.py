@@ -201,10 +201,9 @@ class Dispatch:
         if isinstance(news, TableChange):
             if self.cluster is not None:
                 self.cluster.readers.changed(news)
-        elif isinstance(watcher, Listener):
+        else:
+            assert isinstance(watcher, Listener)
             self._executor.run_soon(self.server.tell_watcher, watcher, news)
-        elif self.cluster is not None:
-            self.cluster.tell_watcher(watcher, news)
 
     def _send(self, sender: Actor, effect: ToServer | ToAgent) -> None:
         """Send a message to a lock server, or an agent, of another node."""

@@ -44,7 +44,7 @@ from locks.node.dispatch import Dispatch, Trace
 from locks.node.observing.audit import Audit
 from locks.node.observing.long_waits import LONG, LongWaits
 from locks.node.observing.statistics import Counters
-from locks.node.ports import Background, OriginalGuard, Scope, Servers
+from locks.node.ports import Background, Scope, Servers
 from locks.node.server import Server, listener
 from locks.node.services import Service, Services
 from locks.runtime import interrupts
@@ -65,16 +65,16 @@ from locks.runtime.native import insist
 from locks.runtime.shown import Shown
 
 if TYPE_CHECKING:
+    from locks.net import addresses
     from locks.node.peers import cluster as clusters
     from locks.otp import notices as noted
     from locks.otp import options as otp
-    from locks.otp.names import addresses
     from locks.otp.process import remote as remotes
 else:  # alone it needs nothing of what these stand on
     clusters = Unloaded("locks.node.peers.cluster")
     noted = Unloaded("locks.otp.notices")
     otp = Unloaded("locks.otp.options")
-    addresses = Unloaded("locks.otp.names.addresses")
+    addresses = Unloaded("locks.net.addresses")
     remotes = Unloaded("locks.otp.process.remote")
 
 __all__ = ["Node", "Service", "Trace"]
@@ -104,7 +104,7 @@ class Node(metaclass=Shown):
 
     Attributes:
         alive: The nodes whose lock servers can be asked, its own among them.
-        silent: Of these, those that say nothing (`locks.otp.links.silence`).
+        silent: Of these, those that say nothing (`locks.node.peers.silence`).
         cluster: What it has to do with other nodes, if it has.
         is_clustered: Whether other nodes may hear of its locks.
         dependents: Actors that are stopped with it.
@@ -121,7 +121,7 @@ class Node(metaclass=Shown):
     _for_users = frozenset(
         (
             *("address", "agents", "await_nodes", "connect", "disconnect", "link", "monitor_nodes"),
-            *("nodes", "register", "remote", "runs_original", "spawn_agent", "statistics"),
+            *("nodes", "register", "remote", "spawn_agent", "statistics"),
             *("stop", "trace", "view"),
         )
     )
@@ -374,7 +374,6 @@ class Node(metaclass=Shown):
         for agent in list(self.agents_by_id.values()):
             agent.leave_to_parent()
         if self.cluster is not None:
-            self.cluster.tunnels.leave_to_parent()
             self.cluster.distribution.leave_to_parent()
 
     def add_dependent(self, actor: pykka.ActorRef[Any]) -> None:
@@ -423,11 +422,6 @@ class Node(metaclass=Shown):
         """Logs warnings about messages of others, which a node without peers gets, too: from actors of its program."""
         return noted.Notices(self.executor.run_soon, self.clock)
 
-    @property
-    def guard(self) -> OriginalGuard | None:
-        """The guard that refuses calls, if there are nodes that run the original."""
-        return None if self.cluster is None else self.cluster.guard
-
     def agent_ref(self, agent: AgentId) -> Agent | remotes.RemoteRef | None:
         """A reference to an agent of this node or of a connected one."""
         if self.cluster is not None and agent.node != self.name:
@@ -474,20 +468,21 @@ class Node(metaclass=Shown):
         return None if self.cluster is None else self.cluster.distribution.address
 
     def nodes(self, *, hidden: bool = False) -> list[str]:
-        """The nodes that it is connected with; either client nodes and hidden ones of Erlang, or the others."""
-        links = [] if self.cluster is None else list(self.cluster.distribution.links.values())
-        return sorted(link.peer.name for link in links if link.peer.hidden is bool(hidden))
+        """The nodes that it is connected with; either client nodes, or the others.
 
-    def runs_original(self, name: str) -> bool:
-        """Whether the lock server of another node, which is connected, is the original's."""
-        return self.cluster is not None and self.cluster.members.get(name) is True
+        Those with which it is in touch through a server count as client nodes.
+        """
+        if self.cluster is None:
+            return []
+        links = list(self.cluster.distribution.links.values())
+        names = [link.peer.name for link in links if link.peer.hidden is bool(hidden)]
+        return sorted([*names, *self.cluster.relays.links] if hidden else names)
 
     def connect(self, peer: str, *, timeout: float | None = 5) -> bool:
         """Connect to another node, and stay connected: a connection that is lost is made anew.
 
         Args:
-            peer: `name@host:port`; `name@host` if its address is known, with epmd, or between
-                client nodes.
+            peer: `name@host:port`; `name@host` if its address is known, or between client nodes.
             timeout: Seconds to wait at most; `None` waits for ever. It is tried on afterwards.
 
         Returns:
@@ -501,13 +496,20 @@ class Node(metaclass=Shown):
         check_timeout(timeout)
         distribution = cluster.distribution
         options = distribution.options
-        known = options.epmd or options.hidden or peer in distribution.addresses
-        name, address = otp.parse_peer(peer, known)
+        address: addresses.Address | None = None
+        if (
+            isinstance(peer, str)
+            and ":" not in peer
+            and (options.hidden or peer in distribution.book.known)
+        ):
+            name = check_node_name(peer)
+        else:
+            name, address = otp.parse_peer(peer)
         if name == self.name:
             raise InvalidOption(f"can't connect {name} to itself; name another node", peer=name)
         if address is not None:
             options.check_address(address, "connects to")
-        self.turn.run(distribution.connect, name, address)
+        self.turn.run(cluster.connect, name, address)
         return cluster.arrivals.await_node(name, timeout, server=False)
 
     def await_nodes(self, names: Iterable[str], *, timeout: float | None = None) -> bool:

@@ -13,7 +13,6 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from locks.core.agent.lines import Lines
-from locks.core.agent.machine import AgentMachine
 from locks.core.agent.requests import needed
 from locks.core.messages import AgentEffect, AgentMessage, ServerEffect, ServerMessage
 from locks.errors import InvalidOption
@@ -33,7 +32,6 @@ __all__ = [
     "AskedAlready",
     "Background",
     "NodePort",
-    "OriginalGuard",
     "PendingCall",
     "Scope",
     "Servers",
@@ -203,16 +201,6 @@ def _placed(key: tuple[Any, ...], servers: tuple[str, ...], copies: int) -> tupl
     return place(encode(*key), servers, copies)
 
 
-class OriginalGuard(Protocol):
-    """Refuses calls whose guarantees do not hold for locks on nodes that run the original."""
-
-    def check_unlock(self, agent: AgentMachine, lock_id: LockId) -> None:
-        """Raise `MisuseError` if the lock can't be released before the transaction ends."""
-
-    def check_token(self, agent: AgentMachine, lock_id: LockId) -> None:
-        """Raise `InvalidOption` if the lock has no fencing token."""
-
-
 class Spans(Protocol):
     """Receives the waits and locks of clients, for `locks.tracing`. Never called in a turn."""
 
@@ -260,10 +248,6 @@ class NodePort(Protocol):
     @property
     def agents_by_id(self) -> Mapping[AgentId, Any]:
         """The agents that live here."""
-
-    @property
-    def guard(self) -> OriginalGuard | None:
-        """The guard that refuses calls, if there are nodes that run the original."""
 
     def look_awake(self) -> None:
         """Notice that others may have lost this node while its program did not run. Not in the turn."""

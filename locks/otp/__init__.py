@@ -5,9 +5,6 @@ Its rooms:
 * `bytes`: Erlang's terms and the messages between nodes, as Python values and as bytes.
 * `admission`: which nodes may connect: the handshake, cookies, certificates, and strangers at the
   door.
-* `links`: one connection after the handshake: reading and writing, budgets, and silence.
-* `names`: where nodes are: addresses, port mappers, and dialling.
-* `tunnel`: connections between two nodes through a third one.
 * `process`: processes that other nodes can reach: references, calls, monitors, and links.
 
 `distribution.py` puts them together, `options.py` has the options of a node, `keys.py` what it proves

@@ -2,14 +2,14 @@
 
 Theory of operation
 -------------------
-The known nodes are in an address book (`locks.otp.names.address_book`). One greenlet dials the
-nodes that are due (`locks.otp.names.dialling`). Another one keeps the *door*
-(`locks.otp.admission.door`), where strangers prove themselves. Each attempt to connect, from either
+The known nodes are in a book (`locks.net.book`), and one greenlet dials those that are due. Another
+one keeps the *door*
+(`locks.net.door`), where strangers prove themselves. Each attempt to connect, from either
 side, has its own greenlet with a time limit. After the handshake there is a `Link`, which needs no
 greenlet.
 
 Of several connections with nodes of one name, one is kept. This is decided after they have proven
-themselves (`locks.otp.admission.rivals`). Decisions of handshakes, and all work of links, happen in
+themselves (`locks.net.admission`). Decisions of handshakes, and all work of links, happen in
 the node's turn. Dials and the door run in the hub of the node's executor.
 
 Heartbeats: a native thread makes each link tick, so they continue while the program computes. A
@@ -31,31 +31,24 @@ import math
 import secrets
 import socket
 import time
-from collections.abc import Callable, Set
-from typing import Any
+from collections.abc import Callable, Mapping, Set
 
 import gevent
 from gevent import socket as gevent_socket
 
-from locks.errors import InvalidOption, assert_never
-from locks.otp.admission import handshake as steps
-from locks.otp.admission.door import Door, Stranger, listen, talk, tls_told
-from locks.otp.admission.handshake import FLAGS, FLAGS_HIDDEN, Challenges, Handshake, Peer
-from locks.otp.admission.rivals import Rivals
-from locks.otp.admission.secret import Cookie
-from locks.otp.admission.strangers import Refused, Settled
-from locks.otp.keys import Keys
-from locks.otp.links.budgets import Traffic
-from locks.otp.links.line import Line
-from locks.otp.links.link import LOOKS, GoOn, Link
-from locks.otp.links.stream import Stream
-from locks.otp.names.address_book import News
-from locks.otp.names.addresses import Address, HostAndPort, UnixAddress, place
-from locks.otp.names.dialling import Dialling
-from locks.otp.names.port_mapper import PortMapper
-from locks.otp.names.ways import Finder, Ways
+from locks.errors import InvalidOption
+from locks.net.addresses import Address, HostAndPort, UnixAddress, place
+from locks.net.admission import Admission
+from locks.net.book import Book, Dialling, Finder, News
+from locks.net.door import Door
+from locks.net.hello import NoWay, Peer, Refused, Settled
+from locks.net.link import Link, Traffic
+from locks.net.relay import AnyLink, RelayedLink
+from locks.net.secrets import Cookie
+from locks.net.stream import Stream, listen
+from locks.net.tls import TLS, Keys, Tls
 from locks.otp.notices import Notices
-from locks.otp.options import NET_TICKTIME, OTP_NET_TICKTIME, TLS, Options
+from locks.otp.options import NET_TICKTIME, Options
 from locks.runtime.clock import monotonic
 from locks.runtime.executor import Executor
 from locks.runtime.inline import Turn
@@ -65,15 +58,14 @@ __all__ = ["Distribution"]
 
 CLOCK = getattr(time, "CLOCK_BOOTTIME", None)  # counts the sleep of the machine; Linux has it
 CONNECT_TIME = 5.0  # seconds, for TCP
-HANDSHAKE_TIME = 7.0  # seconds, for all that follows at the side that has connected
 FRAME_LIMIT = 16 * 2**20  # bytes
 SEND_LIMIT = 16 * 2**20  # bytes
-FORGET = 600.0  # seconds until a node is forgotten that was neither asked for nor seen
 KEYS = ("cookie", "certificate")  # causes of refusals that new files may mend
-CHECKS = 6  # how often in net_ticktime something must be sent; see also `rivals.SIGNS`
+CHECKS = 6  # heartbeats in net_ticktime; see also `locks.net.admission.SIGNS`
+LOOKS = 4  # looks for each heartbeat: whether it is due, and who is silent
 MISSED = (
     CHECKS - 1
-) * LOOKS  # checks that were not made, after which others may count this node as lost
+) * LOOKS  # looks that were not made, after which others may count this node as lost
 
 
 class Distribution:
@@ -91,17 +83,15 @@ class Distribution:
         refusals: Filled with the reasons for which running nodes can't be connected, by their
             names.
         notices: Logs warnings about others.
-        dial_tunnel: Begins a connection with a node without an address, over a tunnel; in a
-            greenlet.
-        line: The line of links that have input.
 
     Attributes:
-        creation: The incarnation of the node.
+        incarnation: A random number, another one after each start.
         address: Where it listens, host and port; `None` if it does not, or only for programs of its
             machine.
         links: The links, by node.
+        relayed: The links through servers, by node.
         named: The nodes that the program has named.
-        book: The address book.
+        book: The known nodes.
         keys: What new connections are made with.
         slowest: The longest time that it took to connect to a node, in seconds.
         unsent: The links to flush at the end of the turn.
@@ -116,24 +106,23 @@ class Distribution:
         *,
         on_up: Callable[[Link], object],
         on_down: Callable[[Link, str], object],
-        on_frame: Callable[[Link, bytes], GoOn | None],
+        on_frame: Callable[[Link, bytes], object],
         on_doubt: Callable[[Link], object],
         refusals: dict[str, str],
         notices: Notices,
-        dial_tunnel: Callable[[str], Stream],
-        line: Line,
     ) -> None:
         self.name = name
         self.options = options
-        self.creation = random_creation()
+        self.incarnation = secrets.randbelow(2**63 - 1) + 1
+        self._ticktime = options.net_ticktime or NET_TICKTIME
         self.address: HostAndPort | None = None
         self.links: dict[str, Link] = {}
+        self.relayed: dict[str, RelayedLink] = {}
         self.named = set(options.peers)
         self.refusals = refusals
-        self.unsent: list[Link] = []
+        self.unsent: dict[Link, None] = {}
         self.notices = notices
         self.slowest = 0.0
-        self.line = line
         self.traffic = Traffic()
         self._turn = turn
         self._executor = executor
@@ -142,35 +131,35 @@ class Distribution:
         self._on_frame = on_frame
         self.is_running = True
         self.keys = Keys.of(options.cookies, options.tls)
-        self._challenges = Challenges(secrets.token_bytes(32))
         self._shunned: set[str] = set()  # disconnected on purpose
         self._kept: Set[str] | None = None  # nodes that are not turned away; None if nobody is
         self._listener: socket.socket | None = None
-        finder: Finder | None = None
+        self._finder: Finder | None = None
         if options.locator is not None:
-            servers = {each: where for each, where in options.peers.items() if where is not None}
-            finder = Finder(name, options.locator, servers, notices)
-        self._ways = Ways(options, finder, dial_tunnel)
-        self._dialling = Dialling(
-            name,
+            self._finder = Finder(name, options.locator, options.peers, notices)
+        self.book = Book(name, self.links, refusals)
+        self._dialling = Dialling(name, self.book, turn, executor, notices, self._dial)
+        # Only in the hub:
+        self._admission = Admission(
+            Peer(name, self.incarnation, options.hidden, max(0.1, self._ticktime)),
             self.links,
             turn,
-            executor,
-            self.notices,
-            refusals=refusals,
-            dial=lambda other: self._dial(other),
-            forget=lambda: FORGET,
+            keys=lambda: self.keys,
+            object_to=self._object_to,
+            ask=on_doubt,
+            establish=self._establish,
         )
-        self.book = self._dialling.book
-        # Only in the hub:
-        self._streams: set[Stream] = set()  # in a handshake
-        self._rivals = Rivals(name, turn, self.links, on_doubt)
         self._door: Door | None = None
         self._hub_ran_at = monotonic()  # when the hub last ran a round
         self._awake_at = clock()  # when it last sent heartbeats, or could have
         self._overdue_at = math.inf  # when it has sent none for too long; each question looks at it
         # The ticking thread waits for its release.
         self._nudge = native_lock()
+
+    @property
+    def creation(self) -> int:
+        """The incarnation, as pids have it."""
+        return self.incarnation & 0xFFFFFFFF
 
     @property
     def is_deserted(self) -> bool:
@@ -180,24 +169,15 @@ class Distribution:
     # --- Start and stop -------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Listen, and register; then the creation is known.
+        """Listen.
 
         Raises:
             InvalidOption: The address can't be listened on.
-            OperatingError: Erlang's port mapper is required, and does not answer.
         """
         if self.options.listen is not None:
             self._listener = listen(self.options.listen)
             if not isinstance(self.options.listen, UnixAddress):
                 self.address = self._listener.getsockname()[:2]
-        if self.options.epmd:
-            try:
-                self._ways.mapper = mapper = PortMapper(self.name, self.address)
-                self.creation = mapper.register() or self.creation
-            except BaseException:
-                if self._listener is not None:
-                    self._listener.close()
-                raise
 
     def start(self) -> None:
         """Admit others, and dial the peers."""
@@ -212,14 +192,12 @@ class Distribution:
             if self._listener is not None:
                 self._listener.close()
             return
-        listener = None
         if self._listener is not None:
             listener = gevent_socket.socket(fileno=self._listener.detach())
-        self._door = Door(self.name, listener, self._receive, self.notices, self._executor.spawn)
-        if listener is not None:
+            self._door = Door(
+                self.name, listener, self._admission.accept, self.notices, self._executor.spawn
+            )
             self._executor.spawn(self._door.keep)
-        if self._ways.mapper is not None:
-            self._executor.spawn(self._ways.mapper.stay_registered)
         self._dialling.start()
         self._executor.spawn(self._keep_judging)
 
@@ -240,12 +218,10 @@ class Distribution:
         for link in links:
             link.dispose()
         self._dialling.stop()
-        for stream in list(self._streams):
+        for stream in list(self._admission.streams):
             stream.close()
         if self._door is not None:
             self._door.close()
-        if self._ways.mapper is not None:
-            self._ways.mapper.close()
         gevent.sleep(0)  # gevent closes sockets in the next round of its loop
 
     def leave_to_parent(self) -> None:
@@ -253,27 +229,20 @@ class Distribution:
         self.is_running = False
         for link in self.links.values():
             link.leave_to_parent()
-        for stream in list(self._streams):
+        for stream in list(self._admission.streams):
             stream.leave_to_parent()
         if self._listener is not None:
             self._listener.close()
         if self._door is not None:
             self._door.leave_to_parent()
-        if self._ways.mapper is not None:
-            self._ways.mapper.leave_to_parent()
 
     # --- Known nodes, in the turn ---------------------------------------------------------------
 
-    @property
-    def addresses(self) -> dict[str, Address | None]:
-        """The addresses of nodes to connect to; `None` for an address to look up."""
-        return self.book.addresses
-
-    def ask_for(self, peers: dict[str, Address | None], delay: float = 0.0) -> None:
-        """Connect to these nodes, after so many seconds, and keep them connected."""
+    def ask_for(self, peers: Mapping[str, Address | None]) -> None:
+        """Connect to these nodes, and keep them connected."""
         if self.is_running:
             for name, address in peers.items():
-                self.book.ask_for(name, address, monotonic() + delay)
+                self.book.ask_for(name, address, monotonic())
             self._dialling.look_soon()
 
     def connect(self, name: str, address: Address | None) -> None:
@@ -281,15 +250,19 @@ class Distribution:
 
         Args:
             name: The node.
-            address: Its address; `None` if it is known, or must be looked up.
+            address: Its address; `None` if it is known, or to be reached through a server.
         """
         self._shunned.discard(name)
-        options = self.options
-        if address is None and not options.epmd:
-            address = self.addresses.get(name)
-        if address is not None or options.epmd or options.hidden:
+        if address is None and name in self.book.known:
+            address = self.book.known[name].address
+        if address is not None or self.options.hidden:
             self.named.add(name)
+        if address is not None:
             self.ask_for({name: address})
+
+    def link_to(self, name: str) -> AnyLink | None:
+        """The link to a node, perhaps through a server; `None` if there is none."""
+        return self.links.get(name) or self.relayed.get(name)
 
     def address_of(self, name: str) -> str | None:
         """The address from which a node is connected; `None` if it is not."""
@@ -300,18 +273,25 @@ class Distribution:
         """Close the link to a node, and stay disconnected until `connect` is called."""
         self._shunned.add(name)
         self.named.discard(name)
-        self.book.give_up(name)
-        link = self.links.get(name)
+        self.book.forget(name)
+        link = self.link_to(name)
+        if name in self.links:
+            self.links[name].flush()
         if link is not None:
-            link.flush()
             link.lose("disconnected on purpose")
         return link is not None
 
     def turn_away(self, keep: Set[str]) -> None:
         """Disconnect all nodes but these, and connect with no others from now on, because this node is about to end."""
         self._kept = keep
-        for name in self.links.keys() - keep:
+        for name in (self.links.keys() | self.relayed.keys()) - keep:
             self.disconnect(name)
+
+    def may_meet(self, name: str) -> bool:
+        """Whether a node that is not connected may be in touch with this one through a server."""
+        is_wanted = self._kept is None or name in self._kept
+        is_known = name == self.name or name in self.links or name in self._shunned
+        return self.is_running and is_wanted and not is_known
 
     @property
     def is_about_to_end(self) -> bool:
@@ -329,11 +309,9 @@ class Distribution:
 
     def flush(self) -> None:
         """Write the output of links."""
-        unsent = self.unsent
-        while unsent:
-            link = unsent[0]
+        for link in list(self.unsent):
             link.flush()
-            unsent.remove(link)
+            self.unsent.pop(link, None)
 
     # --- Dialling, in the hub -------------------------------------------------------------------
 
@@ -356,11 +334,11 @@ class Distribution:
     def _dial(self, name: str) -> None:
         """Connect to a node; if it does not accept our keys, read them again, because they may have been changed everywhere."""
         try:
-            self._try_cookies(name)
+            self._try(name)
         except Refused as error:
             if error.cause not in KEYS or not self._has_new_keys():
                 raise
-            self._try_cookies(name)
+            self._try(name)
 
     def _has_new_keys(self) -> bool:
         try:
@@ -372,170 +350,52 @@ class Distribution:
             self.notices.warn("keys", "", text, self.name, error, level=logging.ERROR)
             return False
 
-    def _try_cookies(self, name: str) -> None:
-        """Connect to a node by the first of our cookies that it accepts."""
-        *others, last = self.keys.cookies.each
-        for cookie in others:
-            try:
-                return self._try_cookie(name, cookie)
-            except Refused as error:
-                if error.cause != "cookie":
-                    raise
-        return self._try_cookie(name, last)
-
-    def _try_cookie(self, name: str, cookie: Cookie) -> None:
+    def _try(self, name: str) -> None:
         begun = monotonic()
         with gevent.Timeout(
             CONNECT_TIME, OSError(errno.ETIMEDOUT, "the connection attempt timed out")
         ):
-            known = self.book.known.get(name)
-            if known is None:
-                raise Settled("it was forgotten")
-            stream = self._ways.begin_connection(name, known.address)
-        self._streams.add(stream)
-        try:
-            with gevent.Timeout(HANDSHAKE_TIME, _no_handshake()), tls_told():
-                if self.keys.contexts is not None and stream.over is None:
-                    stream.begin_tls(self.keys.contexts[0], False, name.split("@")[1])
-                    self._check_host(stream, name)
-                self._greet(stream, name, cookie)
-            self.slowest = max(self.slowest, monotonic() - begun)
-        except BaseException:
-            stream.close()
-            raise
-        finally:
-            self._streams.discard(stream)
+            stream = self._begin_connection(name)
+        self._admission.dial(name, stream)
+        self.slowest = max(self.slowest, monotonic() - begun)
 
-    def enter(self, stream: Stream) -> None:
-        """Take in a stranger that has connected over a tunnel. In the hub."""
-        if self._door is None:
-            stream.close()
-        else:
-            self._door.enter(stream, stream.address)
+    def _begin_connection(self, name: str) -> Stream:
+        known = self.book.known.get(name)
+        if known is None:
+            raise Settled("it was forgotten")
+        moved = None if self._finder is None else self._finder.address_of(name)
+        address = moved or known.address
+        if address is None:
+            raise NoWay(f"{name} has no known address")
+        self.options.check_address(address, "connects to")  # it may be from a locator
+        return Stream.connect(address)
 
-    # --- Handshakes, in the hub -----------------------------------------------------------------
+    # --- Connections that are admitted, in the hub ----------------------------------------------
 
-    def _new_handshake(self, name: str | None, stream: Stream, cookie: Cookie | None) -> Handshake:
-        keys = self.keys
-        return Handshake(
-            name=self.name,
-            creation=self.creation,
-            cookie=cookie or keys.cookies.each[0],
-            accepts=keys.cookies.each,
-            challenge=self._challenges.next(),
-            peer=name,
-            flags=FLAGS_HIDDEN if self.options.hidden else FLAGS,
-            issued=self._challenges.issued,
-            asks=True,
-            length_size=2 if keys.contexts is None or stream.over is not None else 4,
-        )
-
-    def _greet(self, stream: Stream, name: str, cookie: Cookie) -> None:
-        """Do the handshake on the connecting side."""
-        if not self.is_running or name in self.links:
-            raise Settled("it is no longer needed")
-        address, shake = stream.address, self._new_handshake(name, stream, cookie)
-        with self._rivals.attempt(name, stream):
-            events = shake.start()
-            try:
-                for event in talk(stream, shake, events):
-                    match event:
-                        case steps.Status():
-                            if event.status == "alive":
-                                events += shake.answer_alive(name not in self.links)
-                        case steps.Established():
-                            self._establish(stream, event, address, None)
-                            return
-                        case steps.Named() | steps.Proven():
-                            pass  # of the accepting side
-                        case _:
-                            assert_never(event)
-            except ConnectionError as error:
-                if shake.is_judged:
-                    raise Refused(f"{error}; it may have another cookie", cause="cookie") from error
-                raise
-
-    def _receive(self, stranger: Stranger) -> None:
-        """Do the handshake on the accepting side."""
-        stream = stranger.stream
-        stream.check_user()
-        self._streams.add(stream)
-        try:
-            with tls_told():
-                if self.keys.contexts is not None and stream.over is None:
-                    assert self._door is not None
-                    self._door.begin_tls(stranger, self.keys.contexts[1])
-                self._welcome(stranger)
-        finally:
-            self._streams.discard(stream)
-
-    def _welcome(self, stranger: Stranger) -> None:
-        known: Link | None = None  # the link that the other node was asked about
-        replaced: Link | None = None
-        shake = self._new_handshake(None, stranger.stream, None)
-        events: list[steps.Event] = []
-        for event in talk(stranger.stream, shake, events, stranger):
-            match event:
-                case steps.Named():
-                    known = self.links.get(event.name)
-                    events += self._take_name(stranger, shake, event.name)
-                case steps.Proven():
-                    stranger.leave()
-                    try:
-                        replaced = self._rivals.judge(event.peer, known)
-                        events += shake.admit()
-                    except Settled:
-                        raise
-                    except Refused as error:
-                        events += shake.refuse(str(error), error.cause)
-                case steps.Established():
-                    self._establish(stranger.stream, event, stranger.address, replaced)
-                    return
-                case steps.Status():
-                    pass  # of the connecting side
-                case _:
-                    assert_never(event)
-
-    def _take_name(self, stranger: Stranger, shake: Handshake, name: str) -> list[steps.Event]:
-        """The answer to a node that gives its name, and has proven nothing."""
+    def _object_to(self, name: str) -> None:
+        """Raise `Refused` if no node of this name may connect now."""
         if self._kept is not None and name not in self._kept:
-            said = f"{self.name} is about to end, and takes nothing new; use the other servers"
-            return shake.refuse(said, "settled")  # for this node nothing is wrong
+            raise Refused(
+                f"{self.name} is about to end, and takes nothing new; use the other servers",
+                cause="ending",
+            )
         if not self.is_running or name in self._shunned:
             said = f"{self.name} was told by disconnect() to stay disconnected from {name}"
-            return shake.refuse(said, "not wanted")
-        over = stranger.stream.over
-        if over is not None and over[0] != name:
-            return shake.refuse(f"according to {over[1]}, it is {over[0]}, not {name}", "name")
-        try:
-            self._check_host(stranger.stream, name)
-        except Refused as error:
-            return shake.refuse(str(error), error.cause)
-        return shake.decide("alive" if name in self.links else "ok")
-
-    def _check_host(self, stream: Stream, name: str) -> None:
-        """Raise `Refused` if the other side's certificate must be for the host in a node's name, and is not."""
-        if self.keys.tls is not None and self.keys.tls.check_hostname:
-            wrong = stream.wrong_host(name.split("@")[1])
-            if wrong is not None:
-                raise Refused(wrong, cause="certificate")
+            raise Refused(said, cause="not wanted")
 
     def _establish(
-        self, stream: Stream, event: steps.Established, address: HostAndPort, replaced: Link | None
+        self, stream: Stream, peer: Peer, address: HostAndPort, replaced: Link | None
     ) -> None:
-        sock, tls = stream.release()
-        relay = None if stream.over is None else stream.over[1]
-        self._turn.run(self._connected, event.peer, sock, tls, event.rest, address, replaced, relay)
+        self._turn.run(self._connected, peer, *stream.release(), address, replaced)
 
     def _connected(
         self,
         peer: Peer,
         sock: socket.socket,
-        tls: Any,
+        tls: Tls | None,
         rest: bytes,
         address: HostAndPort,
         replaced: Link | None,
-        relay: str | None,
     ) -> None:
         old = self.links.get(peer.name)
         if old is not None and old is replaced:
@@ -550,18 +410,17 @@ class Distribution:
             hub=self._executor.hub,
             turn=self._turn,
             tls=tls,
-            ticktime=self.options.net_ticktime or OTP_NET_TICKTIME,  # until it reports its own
+            ticktime=self._ticktime,
             frame_limit=FRAME_LIMIT,
             send_limit=SEND_LIMIT,
             on_frame=self._on_frame,
             on_lost=self._lost,
             unsent=self.unsent,
-            line=self.line,
             traffic=self.traffic,
-            relay=relay,
         )
         self.links[peer.name] = link
         self.book.connected(peer.name, monotonic())
+        self.pace_changed()
         self._on_up(link)
         link.start(rest)
 
@@ -581,8 +440,8 @@ class Distribution:
             self._nudge.release()
 
     def _interval(self) -> float:
-        """Seconds between two checks of each link's output and input."""
-        own = self.options.net_ticktime or NET_TICKTIME
+        """Seconds between two looks."""
+        own = self._ticktime
         return min([own, *(link.wanted for link in list(self.links.values()))]) / CHECKS / LOOKS
 
     def _keep_ticking(self) -> None:
@@ -607,22 +466,22 @@ class Distribution:
         now = clock()
         slept = now - self._awake_at
         for link in list(self.links.values()):
-            if slept >= link.wanted * MISSED / CHECKS / LOOKS and link.relay is None:
+            if slept >= link.wanted * MISSED / CHECKS / LOOKS:
                 link.lose(f"this program did not run for {slept:.1f} s")
         self._awake_at = now
         self._overdue_at = now + self._interval() * MISSED
 
     def _tick(self) -> None:
-        """Make each link tick at its own pace, however often this is called."""
+        """Send the heartbeats that are due."""
         self.look_awake()
-        own = self.options.net_ticktime or NET_TICKTIME
+        own = self._ticktime
         now = monotonic()
         if now - self._hub_ran_at > own and self._executor.is_own_thread:
             return
         for link in list(self.links.values()):
-            if now >= link.tick_due and link.relay is None:
-                link.tick_due = now + 0.9 * min(own, link.wanted) / CHECKS / LOOKS
-                link.tick()
+            if now >= link.beat_due:
+                link.beat_due = now + 0.9 * min(own, link.wanted) / CHECKS
+                link.beat()
 
     def _keep_judging(self) -> None:
         while self.is_running:
@@ -633,24 +492,11 @@ class Distribution:
 
     def _judge_silence(self, interval: float) -> None:
         for link in list(self.links.values()):
-            link.silent = 0.0 if link.has_input else link.silent + interval
-            if link.silent >= link.ticktime and link.relay is None:
+            link.silent += interval
+            if link.silent >= link.ticktime:
                 link.lose(f"it was silent for {link.ticktime:g} s")
-
-
-def _no_handshake() -> Refused:
-    return Refused(
-        f"the handshake timed out after {HANDSHAKE_TIME:g} s; the node is stopped or busy, or another program listens "
-        "on its port",
-        cause="silent",
-    )
 
 
 def clock() -> float:
     """Seconds, by a clock that goes on while the program is stopped, and while the machine sleeps if that can be known."""
     return monotonic() if CLOCK is None else time.clock_gettime(CLOCK)
-
-
-def random_creation() -> int:
-    """A creation, as nodes without a port mapper choose it: 32 bits, without the reserved values."""
-    return secrets.randbelow(2**32 - 4) + 4

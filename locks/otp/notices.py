@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from locks.lock_ids import shown
-from locks.otp.admission.strangers import plain
+from locks.ranges import plain
 from locks.runtime.clock import monotonic
 
 __all__ = ["Notices"]

@@ -7,24 +7,17 @@ address needs TLS, or `allow_plaintext=True`.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence, Sized
+from collections.abc import Container, Iterable, Mapping, Sequence, Sized
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from locks.errors import InvalidOption
 from locks.lock_ids import shown
 from locks.model import NODE_NAME, Require, check_node_name, check_require, is_seconds
-from locks.otp.admission.certificates import expiry_of, host_of, hosts_of, wrong_host
-from locks.otp.admission.cookies import Cookies
-from locks.otp.admission.secret import Cookie
-from locks.otp.links.budgets import Limits
-from locks.otp.names.addresses import Address, Locator, UnixAddress, place
-from locks.runtime.first_use import Unloaded
-
-if TYPE_CHECKING:
-    import ssl
-else:
-    ssl = Unloaded("ssl")
+from locks.net.addresses import Address, HostAndPort, Locator, UnixAddress, place
+from locks.net.budgets import Limits
+from locks.net.secrets import Cookie, Cookies
+from locks.net.tls import TLS
 
 __all__ = [
     "TLS",
@@ -36,95 +29,6 @@ __all__ = [
 
 MOST_SERVERS = 99
 NET_TICKTIME = 15.0  # seconds; between our own nodes
-OTP_NET_TICKTIME = 60.0  # seconds; the default of Erlang nodes
-
-
-class TLS(NamedTuple):
-    """Certificates for connections, on both sides, as OTP has it.
-
-    Attributes:
-        certificate: File with the node's certificate (and those between it and the CA), PEM.
-        key: File with its private key, PEM.
-        ca: File with the certificates that peers' certificates must be signed by, PEM.
-        check_hostname: Whether the certificate of another node, whichever side connects, must be
-            for the host in that node's name. A client that has no name takes one for its certificate.
-    """
-
-    certificate: str | Path
-    key: str | Path
-    ca: str | Path
-    check_hostname: bool = True
-
-    def contexts(self) -> tuple[ssl.SSLContext, ssl.SSLContext]:
-        """The contexts for connecting and for accepting.
-
-        Raises:
-            InvalidOption: A file can't be read, or is not what it should be.
-        """
-        made = []
-        for purpose in (ssl.PROTOCOL_TLS_CLIENT, ssl.PROTOCOL_TLS_SERVER):
-            context = ssl.SSLContext(purpose)
-            context.minimum_version = ssl.TLSVersion.TLSv1_2
-            context.check_hostname = False  # the distribution checks it, on both sides
-            context.verify_mode = ssl.CERT_REQUIRED
-            loaded: tuple[str | Path, ...] = self[:2]
-            try:
-                context.load_cert_chain(self.certificate, self.key)
-                loaded = (self.ca,)
-                context.load_verify_locations(self.ca)
-            except (OSError, ValueError) as error:
-                absent = [str(path) for path in self[:3] if not Path(path).exists()]
-                why = f"there is no {', '.join(absent)}" if absent else error
-                raise InvalidOption(
-                    f"can't set up TLS with {' and '.join(map(str, loaded))}: {why}. A certificate, its key, and the "
-                    "certificate of the CA must be PEM files",
-                    tls=repr(self),
-                ) from error
-            made.append(context)
-        return made[0], made[1]
-
-    def absolute(self) -> TLS:
-        """The same files, wherever the program is."""
-        certificate, key, ca = (Path(each).absolute() for each in self[:3])
-        return self._replace(certificate=certificate, key=key, ca=ca)
-
-    def contents(self) -> tuple[bytes, ...]:
-        """What is in the files."""
-        return tuple(Path(each).read_bytes() for each in self[:3])
-
-    def expires(self) -> float | None:
-        """When the node's certificate expires, in seconds since 1970; `None` if it has a form of PEM that only OpenSSL reads."""
-        text = Path(self.certificate).read_text("ascii", "replace")
-        _, begin, rest = text.partition("-----BEGIN CERTIFICATE-----")
-        own, end, _ = rest.partition("-----END CERTIFICATE-----")
-        return expiry_of(ssl.PEM_cert_to_DER_cert(begin + own + end + "\n")) if own else None
-
-    def check_is_for(self, name: str) -> None:
-        """Raise `InvalidOption` if the certificate of a node that listens is for another host: all others would refuse it."""
-        if not self.check_hostname:
-            return
-        from locks.otp.links.tls import Tls
-
-        host = name.partition("@")[2]
-        own = Tls.own_certificate(*self.contexts())
-        if own is not None and wrong_host(own, host) is not None:
-            raise InvalidOption(
-                f"the certificate {self.certificate} is for {hosts_of(own) or 'no host'}, but this node is {name}, so all other nodes "
-                f"would refuse it: make one with `locks certificates {host}`, or name the node after a host that it is for",
-                tls=repr(self),
-            )
-
-    def host_of(self, host: str) -> str:
-        """The host for the name of a client on this host: one that its certificate is for, if that is checked.
-
-        Raises:
-            InvalidOption: A file can't be read, or is not what it should be.
-        """
-        if not self.check_hostname:
-            return host
-        from locks.otp.links.tls import Tls
-
-        return host_of(Tls.own_certificate(*self.contexts()), host)
 
 
 class Options(NamedTuple):
@@ -133,9 +37,8 @@ class Options(NamedTuple):
     Attributes:
         cookies: The secret that all nodes share; several while it is changed.
         listen: Where to accept connections; `None` to connect only.
-        peers: The nodes to connect to, with their addresses (`None`: look it up).
+        peers: The nodes to connect to, with their addresses.
         tls: Certificates, or `None`.
-        epmd: Whether to register with, and look peers up in, Erlang's port mapper.
         net_ticktime: After how many seconds a silent node counts as down; `None` for the default.
         mesh: Whether nodes inform each other of the nodes that they know.
         plaintext: Whether addresses other than loopback are allowed without TLS.
@@ -149,9 +52,8 @@ class Options(NamedTuple):
 
     cookies: Cookies
     listen: Address | None
-    peers: dict[str, Address | None]
+    peers: dict[str, Address]
     tls: TLS | None
-    epmd: bool
     net_ticktime: float | None
     mesh: bool
     plaintext: bool
@@ -184,7 +86,6 @@ class Options(NamedTuple):
         listen: str | int | Address | bool | None,
         peers: Iterable[str] | None,
         tls: TLS | None,
-        epmd: bool | None,
         net_ticktime: float | None,
         mesh: bool | None,
         allow_plaintext: bool | None,
@@ -206,8 +107,7 @@ class Options(NamedTuple):
                 peers=repr(peers),
             )
         peers = list(peers or ())
-        epmd = bool(epmd)
-        given = parse_servers(servers, epmd)
+        given = parse_servers(servers)
         if not given and require is not None:
             raise InvalidOption(
                 f"require={require!r} needs servers=[...], too: it is the number of servers that a lock needs",
@@ -215,7 +115,7 @@ class Options(NamedTuple):
             )
         number = _copies(given, copies)
         if cookie is None:
-            if listen not in (None, False) or peers or given or tls is not None or epmd or state:
+            if listen not in (None, False) or peers or given or tls is not None or state:
                 raise InvalidOption(
                     f"{_whose(name, given)} needs a cookie, a secret that all nodes share: "
                     "use start(..., cookie=...), or a file: --cookie-file, LOCKS_COOKIE_FILE; there is no default",
@@ -238,9 +138,8 @@ class Options(NamedTuple):
         options = cls(
             cookies,
             _listen_address(listen),
-            _with_peers(given, (parse_peer(peer, epmd) for peer in peers)),
+            _with_peers(given, map(parse_peer, peers)),
             tls,
-            epmd,
             net_ticktime,
             bool(mesh),
             bool(allow_plaintext),
@@ -266,8 +165,7 @@ class Options(NamedTuple):
             if name is not None and tls is not None:
                 tls.check_is_for(name)
         for address in options.peers.values():
-            if address is not None:
-                options.check_address(address, "connects to")
+            options.check_address(address, "connects to")
         return options
 
     def check_address(self, address: Address, what: str) -> None:
@@ -328,41 +226,34 @@ def client_name(tls: TLS | None = None) -> str:
         return f"client-{os.getpid()}-{secrets.token_hex(6)}@localhost"
 
 
-def _whose(name: str | None, servers: Mapping[str, Address | None]) -> str:
+def _whose(name: str | None, servers: Container[str]) -> str:
     """What a node without a cookie is, for the error."""
     if servers and name not in servers:
         return "a client of lock servers"
     return "a node that connects to others, or accepts connections,"
 
 
-def parse_peer(peer: Any, epmd: bool, what: str = "peer") -> tuple[str, Address | None]:
-    """Split `name@host:port`, or `name@host` if its port must be looked up.
+def parse_peer(peer: Any, what: str = "peer") -> tuple[str, HostAndPort]:
+    """Split `name@host:port`.
 
     Args:
         peer: The text.
-        epmd: Whether ports can be looked up.
         what: What it is, for the error.
 
     Raises:
-        InvalidOption: It has neither form.
+        InvalidOption: It does not have this form.
     """
     if isinstance(peer, str) and peer.count("@") == 1:
         name, colon, port = peer.partition(":")
         if colon and port.isdecimal() and 0 < int(port) < 65536:
             return check_node_name(name), (name.split("@")[1], int(port))
-        if not colon and epmd:
-            return check_node_name(name), None
     raise InvalidOption(
-        f'{what} {peer!r} is not of the form "name@host:port"'
-        + (' or "name@host"' if epmd else ", such as a@10.0.0.1:9100")
-        + ("" if epmd else "; the port can be left out only with epmd=True"),
+        f'{what} {peer!r} is not of the form "name@host:port", such as a@10.0.0.1:9100',
         peer=repr(peer),
     )
 
 
-def parse_servers(
-    servers: Iterable[str] | Mapping[str, Address], epmd: bool
-) -> dict[str, Address | None]:
+def parse_servers(servers: Iterable[str] | Mapping[str, Address]) -> dict[str, Address]:
     """The names of servers and their addresses, from a list, or a mapping by a locator.
 
     Raises:
@@ -379,7 +270,7 @@ def parse_servers(
         raise InvalidOption(f"{len(each)} servers are too many; the limit is {MOST_SERVERS}")
     if isinstance(servers, Mapping):
         return {check_node_name(name): address for name, address in servers.items()}
-    found = dict(parse_peer(server, epmd, "lock server") for server in each)
+    found: dict[str, Address] = dict(parse_peer(server, "lock server") for server in each)
     if len(found) < len(each):
         raise InvalidOption(
             f"servers={shown(each)} contains a name twice; each server needs a unique name",
@@ -389,8 +280,8 @@ def parse_servers(
 
 
 def _with_peers(
-    servers: Mapping[str, Address | None], peers: Iterable[tuple[str, Address | None]]
-) -> dict[str, Address | None]:
+    servers: Mapping[str, Address], peers: Iterable[tuple[str, Address]]
+) -> dict[str, Address]:
     """All nodes to connect to, with their addresses.
 
     Raises:
@@ -398,13 +289,12 @@ def _with_peers(
     """
     found = dict(servers)
     for name, address in peers:
-        known = found.get(name)
-        if known is not None and address not in (None, known):
+        known = found.setdefault(name, address)
+        if address != known:
             raise InvalidOption(
-                f"{name} has two addresses, {place(known)} and {place(address or known)}; list it once",
+                f"{name} has two addresses, {place(known)} and {place(address)}; list it once",
                 name=name,
             )
-        found[name] = address or known
     return found
 
 

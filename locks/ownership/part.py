@@ -38,6 +38,7 @@ from locks.ownership.messages import (
     Welcome,
 )
 from locks.runtime import interrupts
+from locks.runtime.callables import check_begun
 from locks.runtime.leaving import Block, entering
 from locks.runtime.monitor import Client, watch_end
 from locks.runtime.port import world
@@ -152,7 +153,7 @@ class Part:
         world().note(self.client, "owns groups {} of {}, token {}", list(groups), self.name, token)
         for group in groups:
             if self._on_gained is not None:
-                self._on_gained(group, token)
+                check_begun(self._on_gained(group, token), "on_gained")
             self.member.granted(group, token)
             for run in tuple(self.runs)[:1]:
                 run.owns(group)
@@ -205,7 +206,7 @@ class Part:
             world().note(self.client, "has let go groups {} of {}", list(groups), self.name)
         if self._on_lost is not None:
             for group in groups:
-                self._on_lost(group)
+                check_begun(self._on_lost(group), "on_lost")
 
     def ended(self, reason: object) -> None:
         """The part is over."""

@@ -24,6 +24,7 @@ from locks.node.ports import Servers
 from locks.program.handed_down import hand_down, handed_down
 from locks.program.settings import Setting, arguments, read_settings
 from locks.program.several import one_of_several
+from locks.runtime.callables import check_callbacks
 from locks.runtime.executor import check_interpreter_lasts
 from locks.runtime.first_use import Unloaded, loaded
 from locks.runtime.forked import forked_from
@@ -57,22 +58,6 @@ ONE_OF_SEVERAL = (
     'share, set LOCKS_SERVERS=local or call locks.start(servers="local"), or name servers=[...] on several machines; if each '
     "process is to have locks of its own, set LOCKS_SERVERS=here or call locks.start(servers=locks.HERE)"
 )
-OPTIONS = (
-    *(
-        "name",
-        "cookie",
-        "listen",
-        "servers",
-        "require",
-        "copies",
-        "peers",
-        "tls",
-        "epmd",
-        "net_ticktime",
-        "mesh",
-    ),
-    *("allow_plaintext", "log_waits_longer_than", "state", "limits"),
-)
 UNTOLD = (
     "node %s was started in process %s, and process %s was forked from it without Python's knowledge: it has the node's memory "
     "but not its threads. Use locks only after the fork; with --lazy-apps, uWSGI loads the program after the fork"
@@ -100,7 +85,6 @@ def start(
     copies: int | None = None,
     peers: Iterable[str] | None = None,
     tls: meeting.TLS | None = None,
-    epmd: bool | None = None,
     net_ticktime: float | None = None,
     mesh: bool | None = None,
     allow_plaintext: bool | None = None,
@@ -138,10 +122,7 @@ def start(
         peers: More nodes to connect to, each `name@host:port`. The node keeps trying while a peer is not
             running, and reconnects after a connection is lost.
         tls: Certificates. Required for addresses other than loopback.
-        epmd: Register with Erlang's port mapper, and use it to find the ports of peers that are listed
-            without a port.
-        net_ticktime: Seconds without a message until a node counts as down; 15 by default, and
-            60 for Erlang nodes, as is their default.
+        net_ticktime: Seconds without a message until a node counts as down; 15 by default.
         mesh: Whether nodes announce the nodes that they know to each other, so that all get connected. That is the
             default, except for clients of servers. A node without mesh that does not listen is a *client node*: it
             connects only to its peers and uses their lock servers; other nodes neither see it nor use it for locks.
@@ -166,8 +147,7 @@ def start(
             cookie is given.
         InvalidOption: An option is wrong.
         NodeNotRunning: Another thread has stopped the node meanwhile.
-        OperatingError: `epmd` is set and the port mapper does not answer, or the servers of an engine were not found
-            within five seconds.
+        OperatingError: The servers of an engine were not found within five seconds.
     """
     given = dict(locals())
     del given["trace"], given["register_agents"]
@@ -315,6 +295,7 @@ def _plan_of(
     **options: Any,
 ) -> _Plan:
     """Check the arguments of `start` and the settings."""
+    check_callbacks(trace=trace)
     long = LONG if log_waits_longer_than is None else log_waits_longer_than
     if not (is_seconds(long) or long == inf) or not long > 0:
         raise InvalidOption(
@@ -345,11 +326,11 @@ def check_settings(settings: Mapping[str, Setting]) -> None:
         InvalidOption: They are wrong.
     """
     found = arguments(settings)
-    options: dict[str, Any] = dict.fromkeys(OPTIONS) | found
+    options: dict[str, Any] = {"name": None} | (start.__kwdefaults__ or {}) | found
     if isinstance(options["servers"], meeting.Locator):
         options["servers"] = None  # it would be looked for
         options["require"] = options["copies"] = None
-    _plan_of(None, False, **options)
+    _plan_of(**options)
 
 
 def _begin(plan: _Plan) -> Node:

@@ -22,10 +22,8 @@ from pathlib import Path
 from gevent import monkey
 
 from locks.errors import OperatingError
-from locks.otp.admission.cookies import make_cookie, read_cookies
-from locks.otp.admission.credentials import check_user, credentials_of
-from locks.otp.admission.secret import Cookie
-from locks.otp.links.stream import native_socket
+from locks.net.secrets import Cookie, make_cookie, read_cookies
+from locks.net.stream import check_user, credentials_of, native_socket
 from locks.runtime.clock import monotonic
 
 __all__ = ["Claim", "Folder", "folder_of"]

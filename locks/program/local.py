@@ -21,9 +21,9 @@ from gevent import monkey
 
 from locks.errors import InvalidOption, OperatingError
 from locks.lock_ids import shown
+from locks.net.addresses import Address, UnixAddress
+from locks.net.secrets import Cookie
 from locks.node.client.scope import HERE, Here
-from locks.otp.admission.secret import Cookie
-from locks.otp.names.addresses import Address, UnixAddress
 from locks.program.folder import Folder, await_claim, folder_of
 from locks.runtime.clock import monotonic
 
@@ -134,7 +134,7 @@ class LocalServer:
             InvalidOption: One of these does not go together with a local server.
             OperatingError: The cookie can't be read or created.
         """
-        for name in ("cookie", "listen", "peers", "tls", "epmd", "mesh"):
+        for name in ("cookie", "listen", "peers", "tls", "mesh"):
             if options.get(name):
                 raise InvalidOption(
                     f'{name} cannot be combined with servers="local", which connects programs of one user on one machine and has a '
@@ -168,7 +168,7 @@ class LocalServer:
         folder.make()
         # If the folder was cleared, running programs create it again, with the same cookie.
         cookie = folder.cookie(self._cookie)
-        if self._cookie is not None and not cookie.is_same(self._cookie):
+        if self._cookie is not None and cookie != self._cookie:
             raise OperatingError(
                 f"can't use {folder.path}: it was removed, and created again by other programs with another cookie; restart this "
                 "program",

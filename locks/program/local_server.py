@@ -23,9 +23,9 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from locks.net.addresses import UnixAddress
 from locks.node.marks import memory_of
 from locks.node.node import Node
-from locks.otp.names.addresses import UnixAddress
 from locks.otp.options import Options
 from locks.program.folder import Claim, Folder
 from locks.program.local import READY, server_name
@@ -138,7 +138,6 @@ def begin(folder: Folder) -> Node:
         listen=address,
         peers=None,
         tls=None,
-        epmd=None,
         net_ticktime=None,
         mesh=False,
         allow_plaintext=None,

@@ -11,12 +11,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from locks.errors import OperatingError
+from locks.net.addresses import Address, Locator
+from locks.net.secrets import Cookie
 from locks.node.client.refusals import check_may_wait
 from locks.node.client.scope import Here
 from locks.node.node import Node
 from locks.node.peers.cluster import Cluster as Cluster  # which the node needs then
-from locks.otp.admission.secret import Cookie
-from locks.otp.names.addresses import Address, Locator
 from locks.otp.options import TLS, Options, parse_servers
 from locks.program.local import LocalServer, servers_by_word
 from locks.runtime.away import call_in_thread
@@ -126,4 +126,4 @@ def are_others(node: Node, servers: Iterable[str] | Locator) -> bool:
         options = None if node.cluster is None else node.cluster.distribution.options
         return options is None or options.locator != servers
     known = () if node.servers is None else node.servers.nodes
-    return parse_servers(servers, epmd=True).keys() != set(known)
+    return parse_servers(servers).keys() != set(known)

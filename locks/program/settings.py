@@ -118,7 +118,6 @@ SETTINGS: dict[str, _Kind] = {
     "net_ticktime": _NUMBER,
     "log_waits_longer_than": _NUMBER,
     "limits": _LIMITS,
-    "epmd": _BOOL,
     "allow_plaintext": _BOOL,
     "tls_certificate": _TEXT,
     "tls_key": _TEXT,
@@ -219,8 +218,7 @@ def arguments(settings: Mapping[str, Setting]) -> dict[str, Any]:
     """
     if not settings:
         return {}
-    from locks.otp.admission.cookies import read_cookies
-    from locks.otp.admission.secret import Cookie
+    from locks.net.secrets import Cookie, read_cookies
     from locks.otp.options import TLS
     from locks.program.local import servers_by_word
 

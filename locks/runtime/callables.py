@@ -21,6 +21,7 @@ T = TypeVar("T")
 __all__ = [
     "check_awaitable",
     "check_awaited",
+    "check_begun",
     "check_callable",
     "check_callbacks",
     "check_can_be_called",
@@ -29,6 +30,7 @@ __all__ = [
 ]
 
 COROUTINE = "pass a coroutine function (async def)"
+PLAIN = "pass a plain function, or one that begins a task"
 LAZY = (GeneratorType, AsyncGeneratorType)
 LAZY_NAMES: Final[dict[type, str]] = {AsyncGeneratorType: "asynchronous generator"}
 LATER: Final = 0x20 | 0x80 | 0x200  # inspect's flags of generators, coroutines, async generators
@@ -136,8 +138,17 @@ def check_awaited(found: T) -> T:
     Raises:
         MisuseError: It is one.
     """
-    if isinstance(found, (CoroutineType, *LAZY)):
-        return check_ran(found, "the function", "await it within the function")
+    return check_begun(found, "the function", "await it within the function")
+
+
+def check_begun(found: T, name: str, instead: str = PLAIN) -> T:
+    """Return the result of a callback, unless it is a coroutine or a generator. A task or a future, which somebody works on, is a result.
+
+    Raises:
+        MisuseError: It is one.
+    """
+    if found is not None and isinstance(found, (CoroutineType, *LAZY)):
+        return check_ran(found, name, instead)
     return found
 
 

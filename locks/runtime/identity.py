@@ -167,13 +167,10 @@ class Listener:
     def __repr__(self) -> str:
         return f"<Listener {self.target!r}>"
 
-    def __call__(self, news: object) -> None:
-        """Notify it, outside of the turn; an actor that has ended gets nothing."""
+    def __call__(self, news: object) -> object:
+        """Notify it, outside of the turn; an actor that has ended gets nothing. Returns what a function returns."""
         call: Callable[[object], object] = self.target
-        if self.is_actor:
-            tell(self.target, news)
-        else:
-            call(news)
+        return tell(self.target, news) if self.is_actor else call(news)  # type: ignore[func-returns-value]
 
     def tell(self, background: Telling, news: object) -> None:
         """The same by the node's worker: at once if it never blocks; else by what calls functions of the program."""

@@ -54,7 +54,7 @@ import pykka
 from gevent import getcurrent, monkey
 
 from locks.runtime.bridge import Bridge
-from locks.runtime.callables import check_callable
+from locks.runtime.callables import check_begun, check_callable
 from locks.runtime.interrupts import whole
 from locks.runtime.native import insist, is_main_thread
 from locks.runtime.sentinels import Sentinel, sentinels
@@ -184,7 +184,7 @@ class Monitor(metaclass=Shown):
                 raise
             return
         try:
-            self._callback(down)
+            check_begun(self._callback(down), "the callback")
         except Exception:
             logger.exception("a monitor's callback failed: %r", down)
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import gevent
 from gevent import getcurrent
 
+from locks.runtime.callables import check_begun
 from locks.runtime.clock import monotonic
 from locks.runtime.hub_life import Timer
 from locks.runtime.native import native_lock
@@ -146,7 +147,7 @@ class Teller:
                 line.begun = monotonic()
                 self._running[line] = None
             try:
-                line.function(*args)
+                check_begun(line.function(*args), line.name)
             except (
                 gevent.GreenletExit
             ):  # the worker was killed; another one begins when it is missed

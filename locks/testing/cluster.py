@@ -10,18 +10,21 @@ Agents and lock servers need no frames: the application carries their messages.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, cast
 
 from locks.errors import MisuseError
+from locks.net.book import Book
+from locks.net.budgets import Limits
+from locks.net.link import Traffic
 from locks.node.observing.inquiries import Inquiries
 from locks.node.peers.cluster import Cluster, NodeDown, NodeUp
 from locks.node.peers.guests import Guests
 from locks.node.peers.local_node import LocalNode
 from locks.node.views.reader import ViewReader
 from locks.node.views.sender import ViewSender
-from locks.otp.links.budgets import Limits, Share, Traffic
 from locks.otp.process.processes import NOCONNECTION, Local, Processes
 from locks.otp.process.remote import Errors, Remotes
 from locks.wire.forms import LOCK_SERVER
@@ -80,7 +83,7 @@ class _Peer(NamedTuple):
 
 
 class _Connection:
-    """A connection to another node, in the place of a `locks.otp.links.link.Link`."""
+    """A connection to another node, in the place of a `locks.net.link.Link`."""
 
     is_full = False
 
@@ -104,6 +107,7 @@ class _Distribution(_Part):
     address = None
     slowest = 0.0
     unsent = ()
+    relayed: Mapping[str, _Connection] = MappingProxyType({})
 
     def __init__(self, node: _Node, servers: tuple[str, ...], refusal: Refusal) -> None:
         super().__init__(refusal)
@@ -111,16 +115,20 @@ class _Distribution(_Part):
         self.creation = node.creation
         self.options = _Options(refusal, servers)
         self.notices = node.notices
-        self.addresses: dict[str, None] = {}
+        self.book = Book(node.name, (), {})
         self.links: dict[str, _Connection] = {}
         self.traffic = Traffic()
+
+    def link_to(self, name: str) -> _Connection | None:
+        """The connection to a node."""
+        return self.links.get(name)
 
     def address_of(self, name: str) -> None:
         """Simulated nodes have no addresses."""
 
 
 class _NeverSilent(_Part):
-    """In the place of `locks.otp.links.silence.Silence`: a node that is connected answers, or is lost."""
+    """In the place of `locks.node.peers.silence.Silence`: a node that is connected answers, or is lost."""
 
     silent = frozenset[str]()
 
@@ -137,43 +145,6 @@ class _NobodyArrives(_Part):
 
     def await_servers(self, *_: object, **__: object) -> None:
         """Wait for servers that may have just been started."""
-
-
-class _Slices:
-    """In the place of `locks.node.views.slices.Slices`: watchers on other nodes are served in an event of their own.
-
-    The schedule says when. So a view may report several changes.
-
-    Args:
-        later: Calls a function in a later event.
-        flush: Ends a turn of the node.
-    """
-
-    def __init__(self, later: Callable[..., object], flush: Callable[[], object]) -> None:
-        self._later = later
-        self._flush = flush
-        self._next: Share | None = None
-
-    def share(self, node: str) -> Share:
-        """The share of a node."""
-        return Share(0.0, 0.0)
-
-    def serve(
-        self, share: Share, seconds: float, work: Callable[[Callable[[], bool]], object]
-    ) -> None:
-        """Do work for a node, all of it, if it is its turn."""
-        if share is self._next:
-            work(lambda: False)
-
-    def wait(self, who: object, share: Share, go_on: Callable[[], object]) -> None:
-        """Have `go_on` called in a later event."""
-        self._later(self._serve_next, share, go_on)
-
-    def _serve_next(self, share: Share, go_on: Callable[[], object]) -> None:
-        self._next = share
-        go_on()
-        self._flush()
-        self._next = None
 
 
 class SimulatedCluster(Cluster):
@@ -196,7 +167,7 @@ class SimulatedCluster(Cluster):
         self._refusal = refusal
         self.node = node
         self.executor = background
-        self.members = {}
+        self.members = set()
         self.limits = {}
         self.distribution = cast(Any, _Distribution(node, servers, refusal))
         self.processes = Processes(
@@ -206,7 +177,6 @@ class SimulatedCluster(Cluster):
             new_number=node.new_number,
             find=lambda number: None,
             number_of=lambda subject: None,
-            on_spawn=lambda request: None,
         )
         errors = Errors(pack_attributes, unpack_error)
         self.remotes = Remotes(node.name, self.processes, node.turn, background, errors)
@@ -214,11 +184,9 @@ class SimulatedCluster(Cluster):
         self.arrivals = cast(Any, _NobodyArrives(refusal))
         are_linked = self.distribution.links.__contains__
         self.guests = Guests(node.server, background, are_linked, Limits(), self._refuse)
-        later = partial(node.application.later, node.name)
-        self.readers = ViewSender(self, cast(Any, _Slices(later, self.flush)))
+        self.readers = ViewSender(self, partial(node.application.later, node.name))
         self.views = ViewReader(self)
         self.inquiries = Inquiries(self)
-        self._originals = None
         self._monitors = {}
         self.on_connected = []
         self.on_silence = {}
@@ -235,7 +203,7 @@ class SimulatedCluster(Cluster):
         peer = _Peer(other, nodes.by_name[other].creation)
         links: dict[str, Any] = self.distribution.links
         links[other] = _Connection(peer, partial(self._send, other), nodes.application.fail)
-        self.members[other] = False
+        self.members.add(other)
         self.limits[other] = Limits()
         for act in self.on_connected:
             act(other)
@@ -247,7 +215,8 @@ class SimulatedCluster(Cluster):
         link: Any = self.distribution.links.pop(other, None)
         if link is not None:
             link.closed = NOCONNECTION
-            del self.members[other], self.limits[other]
+            self.members.discard(other)
+            del self.limits[other]
             self.processes.lost(other)
             self.guests.lost(other)
             self.readers.lost(other)
@@ -257,10 +226,8 @@ class SimulatedCluster(Cluster):
     def receive(self, other: str, frame: bytes) -> None:
         """A frame of another node arrives."""
         self.processes.speaker = other
-        reading: Any = self.processes.reading.receive(self.distribution.links[other], frame)
-        while reading is not None:  # a large frame
-            reading = reading()
-        self.flush()
+        link: Any = self.distribution.links[other]
+        self.processes.receive(link, frame)
 
     def _send(self, other: str, frame: bytes) -> None:
         if self._simulated.is_current:

@@ -5,6 +5,5 @@
 * `messages.py`: the messages themselves.
 * `pages.py`: views, by pages.
 * `refusals.py`: errors that actors answer to other nodes.
-* `urgency.py`: which messages overtake others.
-* `values.py`: views, and answers to nodes about agents of the original.
+* `values.py`: views.
 """

@@ -1,10 +1,8 @@
 """The messages between lock servers and agents, as Erlang terms.
 
-A message to a lock server is a cast to the name `locks_server`, as in the original; one to an agent is
-sent to its pid. Each is a tuple of the atom `$locks`, a tag, and the message's fields in their order. So
-the original, which has other messages, takes no notice of them. An agent's reference is its pid:
-`created` is the pid's number, and so references have the same order here and in Erlang. A lock id is
-a list, as in the original.
+A message to a lock server is a cast to the name `locks_server`; one to an agent is sent to its pid.
+Each is a tuple of the atom `$locks`, a tag, and the message's fields in their order. An agent's
+reference is its pid: `created` is the pid's number. A lock id is a list.
 
 What arrives is data from another program: everything is checked before it is a message again.
 """

@@ -1,53 +1,17 @@
-"""Terms beside the messages: views for watchers on other nodes, and what lock servers know about agents of the original."""
+"""Terms beside the messages: views for watchers on other nodes."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, NamedTuple
+from typing import Any
 
-from locks.core.messages import Records
-from locks.model import (
-    AgentId,
-    View,
-)
+from locks.model import View
 from locks.otp.bytes.etf_decode import constant
 from locks.otp.bytes.fields import BadMessage, brief
-from locks.otp.bytes.terms import Atom
-from locks.ranges import MOST_RECORDS, Size, Version
-from locks.wire.forms import FORMS, OURS, Context
-from locks.wire.messages import TO_AGENTS
+from locks.wire.forms import FORMS, OURS
 
-__all__ = [
-    "ABOUT",
-    "AGENTS",
-    "VIEW",
-    "About",
-    "pack_about",
-    "pack_view",
-    "unpack_about",
-    "unpack_view",
-]
+__all__ = ["VIEW", "pack_view", "unpack_view"]
 
-Agents = Annotated[tuple[AgentId, ...], Size(MOST_RECORDS)]
 VIEW = constant("view")
-ABOUT = Atom("about")
-AGENTS = FORMS.of(Agents)
-
-
-class About(NamedTuple):
-    """What a lock server knows about agents of the original.
-
-    Attributes:
-        version: The version of its lock table.
-        agents: The agents that it was asked about, and those that they wait for.
-        records: All that is related to their requests.
-    """
-
-    version: Version
-    agents: Agents
-    records: Records
-
-
-_ABOUT = TO_AGENTS.of(About)
 _VIEW = FORMS.message(View, OURS, VIEW)
 
 
@@ -62,14 +26,3 @@ def unpack_view(term: Any) -> View:
     if term[:2] != (OURS, VIEW):
         raise BadMessage(f"{brief(term)} should be a view")
     return view
-
-
-def pack_about(about: About, node: str) -> Any:
-    """The term of what the lock server of a node knows about agents of the original."""
-    return _ABOUT.pack(about, (node, None))
-
-
-def unpack_about(term: Any, node: str) -> About:
-    """What the lock server of a node knows about agents of the original."""
-    about: About = _ABOUT.unpack(term, Context(node, None, ""))
-    return about

@@ -199,7 +199,7 @@ more examples, in a checkout (`.venv/bin/python -m ...` after `make run`):
   examples.bank               many threads transfer money and deadlock; no money is lost
   examples.worker_pool        workers that share jobs without a coordinator
   examples.cluster            one lock on three nodes; two of them are killed
-  examples/processes/         web servers, tasks, batches: docs/processes.md says how to run them
+  examples/processes/         web servers, tasks, batches: docs/web.md says how to run them
   examples.gdict              a dictionary that several processes share, with a leader
   examples.workers            a pool of workers that outlives its leaders
   examples.three_ways         a lock for each task, or ownership: agreements counted

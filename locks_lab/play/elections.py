@@ -171,6 +171,7 @@ class ElectionGame:
                 {
                     "from": number(waiter.agent),
                     "to": number(holder.agent),
+                    "lock": f"on {waiter.node}",
                     "text": f"{_name(waiter.agent)} waits for {_name(holder.agent)}, on {waiter.node}",
                 }
                 for waiter, holder in edges

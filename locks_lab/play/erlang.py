@@ -155,7 +155,7 @@ def _info(known: Known) -> Info:
 
 def _wait(agent: AgentId, mode: Mode, lock_id: LockId, other: AgentId) -> Seen:
     text = f"{name_of(agent)} waits to {mode} {show(lock_id)}, behind {name_of(other)}"
-    return edge_seen(agent, other, text)
+    return edge_seen(agent, other, show(lock_id), text)
 
 
 def _holds(row: Row, place: int) -> bool:

@@ -204,7 +204,10 @@ class OurGame:
     def _edges(self, edges: Iterable[Edge]) -> list[Seen]:
         words = self._words()
         return [
-            edge_seen(each.waiter.agent, each.holder.agent, words.arrow(each)) for each in edges
+            edge_seen(
+                each.waiter.agent, each.holder.agent, show(each.waiter.lock_id), words.arrow(each)
+            )
+            for each in edges
         ]
 
     def _words(self) -> Formatter:
@@ -244,9 +247,9 @@ def steps_seen(steps: Iterable[Any], at: int) -> list[Seen]:
     return [{"text": str(step), "done": number < at} for number, step in enumerate(steps)]
 
 
-def edge_seen(waiter: AgentId, holder: AgentId, text: str) -> Seen:
-    """An edge of the wait-for graph, by the numbers of the clients."""
-    return {"from": number_of(waiter), "to": number_of(holder), "text": text}
+def edge_seen(waiter: AgentId, holder: AgentId, lock: str, text: str) -> Seen:
+    """An edge of the wait-for graph, by the numbers of the clients; `lock` is the id that is waited for."""
+    return {"from": number_of(waiter), "to": number_of(holder), "lock": lock, "text": text}
 
 
 def _edges_among(records: Sequence[RequestRecord]) -> list[Edge]:

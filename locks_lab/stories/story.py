@@ -211,7 +211,8 @@ class _Narrator:
         if isinstance(message, Surrendered) and message.done and message.message.report:
             self.collecting.add(agent)
             if message.message.aborts:
-                yield from self._again(agent, "  ")
+                for line in self._again(agent, "  "):
+                    yield f"{line} (run_transaction keeps its age instead.)"
 
     def _again(self, agent: AgentId, indent: str = "") -> Iterator[str]:
         """A client begins another transaction."""

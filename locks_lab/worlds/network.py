@@ -9,7 +9,7 @@ connected. Two nodes have a connection, and each of them has its own view of it:
     down      --connect-->       healing    both saw the other one as down: a new connection
     healing   --notice-->        up         messages that the other one sent meanwhile arrive now
 
-Two client nodes are connected through one or two lock servers (`locks.otp.tunnel.channels`). Such a
+Two client nodes are connected through one or two lock servers (`locks.net.relay`). Such a
 connection is lost as soon as one of its ends loses any lock server, because it may go through this
 server. They are connected again if there is a path.
 
@@ -208,7 +208,7 @@ class Network:
         self.apart.add(frozenset(pair))
         self._break(*pair)
         self._break(*pair[::-1])
-        self._break_tunnels(pair)
+        self._break_relayed(pair)
 
     def mend(self, pair: Pair) -> None:
         """Two nodes can be connected again."""
@@ -224,7 +224,7 @@ class Network:
                 self._break(other, node)
         if self.spokes and node not in self.spokes:
             lost = [other for other in self.spokes if (other, node) in self.seen]
-            self._break_tunnels((node, *lost))
+            self._break_relayed((node, *lost))
         for link in [link for link in self.links if home_of(link[1]) == node]:
             self.lost += len(self.links.pop(link))
 
@@ -258,7 +258,7 @@ class Network:
     def _is_up(self, a: str, b: str) -> bool:
         return self.seen.get((a, b)) == self.seen.get((b, a)) == "up"
 
-    def _break_tunnels(self, ends: Collection[str]) -> None:
+    def _break_relayed(self, ends: Collection[str]) -> None:
         """Nodes have lost a connection: break the client nodes' connections that may go through it."""
         if not self.spokes_break:
             return

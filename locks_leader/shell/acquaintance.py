@@ -1,8 +1,8 @@
 """How an instance on a client node finds the others, and gets its node connected with theirs.
 
 Client nodes (`locks.start(..., mesh=False)`) are connected with servers only. The instance watches
-the election's lock on all servers that count. It wishes for connections with the nodes of the
-candidates that it sees there (`locks.otp.tunnel.wishes`), through the servers. From then on
+the election's lock on all servers that count. It wishes for links with the nodes of the
+candidates that it sees there (`locks.net.relay`), through the servers. From then on
 everything is as between other nodes: process groups report the instances, and their ends.
 Until then no harm is done, because the lock alone decides which candidate leads.
 """
@@ -96,7 +96,7 @@ class Acquaintance:
 
     def _wish(self, nodes: frozenset[str]) -> None:
         assert self._node.cluster is not None
-        self._node.turn.run(self._node.cluster.wishes.set, self, nodes)
+        self._node.turn.run(self._node.cluster.relays.wish, self, nodes)
 
     def instance_ended(self) -> None:
         """The instance ends."""

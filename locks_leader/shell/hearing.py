@@ -1,7 +1,6 @@
 """The question of a new instance to all nodes that are up, so that it may leave them out (`Bystanders`).
 
-The question is whether there are requests for the election's lock on that node. Nodes of the
-original don't understand it, and are never left out.
+The question is whether there are requests for the election's lock on that node.
 
 The answers also decide where the contest begins (`locks_leader.core.contest`). If a node has no
 requests for the lock, no leader is there. An instance that gets the lock there later knows the
@@ -90,9 +89,7 @@ class Hearing:
     @property
     def asked(self) -> frozenset[str]:
         """The nodes that are up, and on which the lock is requested."""
-        alive = self._node.alive
-        asked = self.bystanders.asked(alive)
-        return asked.union([name for name in alive - asked if self._node.runs_original(name)])
+        return self.bystanders.asked(self._node.alive)
 
     def lose_patience(self) -> None:
         """Have the instance take part soon, even if answers are missing."""
@@ -104,8 +101,6 @@ class Hearing:
         new = [name for name in sorted(names) if name not in self._asked]
         for name in new:
             assert self._node.cluster is not None
-            if self._node.runs_original(name):
-                continue
             self._asked.add(name)
             self._open.add(name)
             try:

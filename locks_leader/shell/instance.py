@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, get_args
+from typing import Any, NamedTuple, get_args
 
 import pykka
 
@@ -29,8 +29,8 @@ from locks.runtime.actor import GeventFuture, tell
 from locks.runtime.identity import Own
 from locks.runtime.monitor import watch_end
 from locks.runtime.port import world
-from locks.values import Atom, Notification, View
-from locks_leader.behaviour import NO_REPLY, Behaviour, outcome_of, tell_end
+from locks.values import Atom, Notification
+from locks_leader.behaviour import NO_REPLY, Behaviour, outcome_of, run_callback, tell_end
 from locks_leader.core.events import (
     ENDS,
     Answer,
@@ -80,9 +80,6 @@ from locks_leader.shell.transactions import LOCKS_LEADER, Transactions
 from locks_leader.state import Answers, Caller, ElectionState
 from locks_leader.wire import messages as wire
 
-if TYPE_CHECKING:
-    from locks_leader.original.candidates import OriginalCandidates
-
 __all__ = ["Begin", "Instance"]
 
 logger = logging.getLogger("locks.leader")
@@ -124,15 +121,18 @@ class Instance(GeventActor):
         self.node = node
         self.actor_ref.label = label  # type: ignore[attr-defined]  # for lists of group members
         self._notified = False  # there is a notice that it has not taken yet
-        self.transactions = Transactions(node, self.actor_ref, resource, label, self._notice)
+        self._obstacles = Obstacles(node, policy, resource, self._has_no_leader)
+        self.actor_ref.obstacles = self._obstacles  # type: ignore[attr-defined]  # for errors
+        refused = self._obstacles.refused
+        self.transactions = Transactions(
+            node, self.actor_ref, resource, label, self._notice, refused
+        )
         self.machine = Machine(self.actor_ref, kind, policy, policy.sees(node.alive, node.silent))
         self.core = InstanceCore(self.machine)
         self.election = ElectionState(self)
         self._callbacks = proxied.show(self.actor_ref, behaviour())
         self._args = args
         self._begun = False
-        self._obstacles = Obstacles(node, policy, resource, self._has_no_leader)
-        self._original_candidates: OriginalCandidates | None = None
         self._acquaintance: Acquaintance | None = None
         self._hearing: Hearing | None = None
         self._leadership = Leadership(self, node, self.transactions.lock_id)
@@ -147,7 +147,7 @@ class Instance(GeventActor):
     # --- Its life -------------------------------------------------------------------------------
 
     def _begin(self) -> None:
-        self._callbacks.init(*self._args)
+        run_callback(self._callbacks, "init", *self._args)
         self._begun = True
         observer = self.node.spawn_agent(
             self.actor_ref, notify=Own(self._node_news), monitor_nodes=True
@@ -200,9 +200,8 @@ class Instance(GeventActor):
     def _leave_election(self, reason: object) -> None:
         self._leadership.instance_ended(reason)  # before another one can lead
         self.transactions.release_all()
-        for part in (self._acquaintance, self._original_candidates):
-            if part is not None:
-                part.instance_ended()
+        if self._acquaintance is not None:
+            self._acquaintance.instance_ended()
         self.node.dependents.discard(self.actor_ref)
         if self.node.cluster is not None:
             self.node.cluster.on_silence.pop(self._hears, None)
@@ -243,14 +242,8 @@ class Instance(GeventActor):
                 self._feed(message)
         elif kind is groups.Joined or kind is groups.Left:
             self._membership_changed(message)
-        elif kind is View:
-            if self._original_candidates is not None:
-                self._original_candidates.viewed(message)
         elif kind is Begin:
             self._begin()
-        elif kind is tuple and message and self._original_candidates is not None and not self.asked:
-            if not self._original_candidates.receive(message):  # an answer to a passed-on call
-                return self._other(message)
         else:
             return self._other(message)
         return None
@@ -260,7 +253,7 @@ class Instance(GeventActor):
         if head == wire.TAG and len(term) > 2 and term[1] in (wire.CALL, wire.CANCEL):
             return self._of_a_client(term)
         if head == wire.TAG and len(term) == 3 and term[1] == wire.CAST:
-            self._callbacks.handle_cast(term[2], self.election)
+            run_callback(self._callbacks, "handle_cast", term[2], self.election)
         elif head == wire.TAG:
             try:
                 sender, message = wire.unpack(term)
@@ -272,10 +265,6 @@ class Instance(GeventActor):
             if isinstance(message, ForwardAnswer):
                 message = message._replace(value=wire.unpack_outcome(message.value))
             self._feed(Received(sender, self.node_of(sender), message))
-        elif head == LOCKS_LEADER and not self.asked:
-            self._originals().receive(term)
-        elif head == wire.LEADER_CALL and len(term) == 2:
-            self._leader_call(object(), term[1], partial(wire.answer_as_original, self.defer()))
         elif head == wire.LEADER_CAST and len(term) == 2:
             self._feed(CastMade(term[1]))
         else:
@@ -288,7 +277,7 @@ class Instance(GeventActor):
         if self.asked:
             self._feed(Called(message, self.defer()))
         else:
-            self._callbacks.handle_info(message, self.election)
+            run_callback(self._callbacks, "handle_info", message, self.election)
         return None
 
     def _of_a_client(self, term: tuple[Any, ...]) -> None:
@@ -362,8 +351,6 @@ class Instance(GeventActor):
             if self._hearing is not None:
                 self._hearing.joined(member, node)
                 self._look(self._hearing)
-            if kind == "candidate" and self._is_original(member):
-                self._originals().met(member)
 
     def _heard(self) -> None:
         """It may leave out nodes by now, and take part."""
@@ -403,8 +390,6 @@ class Instance(GeventActor):
         watched = self._watched.pop(member, None)
         if watched is not None:
             watched.cancel()
-        if self._original_candidates is not None:
-            self._original_candidates.down(member)
 
     # --- Effects of the core --------------------------------------------------------------------
 
@@ -426,7 +411,8 @@ class Instance(GeventActor):
                 return Looked(asked, effect.round, transactions.standing(silent), left_out)
             case Elect():
                 newcomer: Any = effect.newcomer
-                outcome = outcome_of(self._callbacks.elected(self.election, newcomer))
+                found = run_callback(self._callbacks, "elected", self.election, newcomer)
+                outcome = outcome_of(found)
                 return Elected(outcome, merged=bool(self.transactions.merged()))
             case BeginContest():
                 transactions.begin_contest(effect)
@@ -458,10 +444,7 @@ class Instance(GeventActor):
             is_here = not isinstance(member, RemoteRef)
             message = message._replace(value=wire.pack_outcome(message.value, is_here))
         try:
-            if self._is_original(member):
-                self._originals().send(member, message)
-            else:
-                tell(member, wire.pack(message, self.actor_ref))
+            tell(member, wire.pack(message, self.actor_ref))
         except LocksError as error:  # there is something in it that Erlang has no term for
             return NotSent(member, message, error)
         return None
@@ -471,33 +454,24 @@ class Instance(GeventActor):
         what, whom = (*effect.args, None, None)[:2]
         match effect.name:
             case "handle_leader_call":
-                self._serve(callbacks.handle_leader_call, what, partial(self._answer, whom))
+                self._serve(effect.name, what, partial(self._answer, whom))
             case "handle_call":
-                self._serve(callbacks.handle_call, what, whom)
+                self._serve(effect.name, what, whom)
             case "surrendered":
                 if what is not None:
                     world().note(self.actor_ref, "is handed {!r:.60}", what)
-                callbacks.surrendered(what, election)
+                run_callback(callbacks, effect.name, what, election)
             case "stepped_down":
-                callbacks.stepped_down(election)
-            case "from_leader":
-                callbacks.from_leader(what, election)
-            case "handle_down":
-                callbacks.handle_down(what, election)
-            case "handle_leader_cast":
-                callbacks.handle_leader_cast(what, election)
+                run_callback(callbacks, effect.name, election)
+            case "from_leader" | "handle_down" | "handle_leader_cast":
+                run_callback(callbacks, effect.name, what, election)
             case _:
                 assert_never(effect.name)
 
-    def _serve(
-        self,
-        callback: Callable[[Any, Caller, ElectionState], Any],
-        request: Any,
-        answer: Callable[[Any], None],
-    ) -> None:
+    def _serve(self, name: str, request: Any, answer: Callable[[Any], None]) -> None:
         """Run a callback that answers a call; its exception is the caller's."""
         try:
-            value = callback(request, Caller(answer), self.election)
+            value = run_callback(self._callbacks, name, request, Caller(answer), self.election)
         except Exception as error:
             logger.info("%s raised an exception, which its caller gets", self, exc_info=error)
             value = error
@@ -564,26 +538,8 @@ class Instance(GeventActor):
         """The node of an instance."""
         return member.node if isinstance(member, RemoteRef) else self.node.name
 
-    def _originals(self) -> OriginalCandidates:
-        """The bridge to the original's instances, loaded when the first of them appears."""
-        if self._original_candidates is None:
-            from locks_leader.original.candidates import OriginalCandidates
-
-            self._original_candidates = OriginalCandidates(
-                self.machine,
-                self.node,
-                self.transactions.lock_id,
-                self.node_of,
-                self._feed,
-                self._watch,
-            )
-        return self._original_candidates
-
-    def _is_original(self, member: Ref) -> bool:
-        return isinstance(member, RemoteRef) and self.node.runs_original(member.node)
-
     def info(self) -> list[tuple[Atom, Any]]:
-        """The instance's information, in the form of the original."""
+        """The instance's information."""
         election = self.election
         return [
             (Atom("leader"), election.leader),

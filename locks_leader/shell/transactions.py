@@ -17,6 +17,7 @@ import pykka
 import locks
 from locks import CannotServe, LocksError, TransactionEnded
 from locks.actors import Down
+from locks.errors import LimitExceeded
 from locks.node import Node
 from locks.runtime.actor import tell
 from locks.runtime.identity import Own
@@ -45,6 +46,7 @@ __all__ = ["LOCKS_LEADER", "Transactions"]
 
 Ref = pykka.ActorRef[Any]
 SYNC = Atom("sync")
+PAUSE = 1.0  # seconds until something is requested again that a server has refused
 
 
 class Transactions:
@@ -56,6 +58,7 @@ class Transactions:
         resource: The resource of the election.
         label: The label of the client.
         notice: Have the client look at the contest soon.
+        refused: The refusals of servers, kept here by the kind of the event that reports them.
 
     Attributes:
         lock_id: The lock that they contend for, as the original names it.
@@ -69,14 +72,22 @@ class Transactions:
         "_merge",
         "_node",
         "_notice",
+        "_refused",
         "lock_id",
         "merge_id",
     )
 
     def __init__(
-        self, node: Node, client: Ref, resource: Any, label: str, notice: Callable[[], object]
+        self,
+        node: Node,
+        client: Ref,
+        resource: Any,
+        label: str,
+        notice: Callable[[], object],
+        refused: dict[type, LocksError],
     ) -> None:
         self._node = node
+        self._refused = refused
         self._notice = notice
         self._client = client
         self._label = label
@@ -152,6 +163,8 @@ class Transactions:
             token = news.value[1]
             tell(self._client, TokenTold(round, None if isinstance(token, Exception) else token))
         elif news.kind not in ENDS:
+            if news.kind == "have_all_locks":
+                self._refused.pop(ContestGone, None)
             self._notice()
 
     # --- The merge lock
@@ -187,6 +200,7 @@ class Transactions:
 
     def _merge_news(self, number: int, news: Notification) -> None:
         if news.kind == "have_all_locks":
+            self._refused.pop(MergeTold, None)
             tell(self._client, MergeTold(number, held=True))
 
     # --- Both
@@ -206,7 +220,11 @@ class Transactions:
         return agent
 
     def _tell_gone(self, gone: Incoming, down: Down) -> None:
-        if down.reason != "normal":  # then it was ended here
+        cluster = self._node.cluster
+        if isinstance(down.reason, LimitExceeded) and cluster is not None:
+            self._refused[type(gone)] = down.reason
+            cluster.executor.run_later(PAUSE, tell, self._client, gone)
+        elif down.reason != "normal":  # then it was ended here
             tell(self._client, gone)
 
 

@@ -1,13 +1,11 @@
 """Messages between the instances of an election, as tuples with Erlang terms.
 
 Their form is `("$leader", kind, sender, *fields)`. The sender is an actor's reference, and becomes
-a pid on the way to another node. Calls of clients for the leader have the original's form, so that
-Erlang processes can call a candidate of ours: `{'$locks_leader_call', Request}`.
+a pid on the way to another node.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, get_args
 
@@ -21,20 +19,15 @@ from locks.ranges import LONGEST_NAME, Version
 from locks.values import Atom
 from locks.wire.versions import check_version
 from locks_leader.core.messages import ForwardAnswer, Member, Message
-from locks_leader.errors import LeaderDied
 
 __all__ = [
     "CALL",
     "CANCEL",
     "CAST",
     "INFO",
-    "LEADER_CALL",
     "LEADER_CAST",
-    "LEADER_DIED",
-    "LEADER_REPLY",
     "LOCKS_LEADER",
     "TAG",
-    "answer_as_original",
     "check_ticket",
     "pack",
     "pack_outcome",
@@ -47,10 +40,7 @@ TAG = Atom("$leader")
 CALL = Atom("call")  # from a client: (TAG, CALL, ticket, request)
 CANCEL = Atom("cancel")  # from a client: (TAG, CANCEL, ticket)
 CAST = Atom("cast")  # from a client: (TAG, CAST, message)
-LEADER_CALL = Atom("$locks_leader_call")
-LEADER_REPLY = Atom("$locks_leader_reply")
 LEADER_CAST = Atom("$locks_leader_cast")
-LEADER_DIED = Atom("$leader_died")
 INFO = Atom("$locks_leader_info")
 RAISED = Atom("raised")
 OK = Atom("ok")
@@ -126,13 +116,3 @@ def unpack_outcome(term: Any) -> Any:
     if type(term) is tuple and len(term) == 2 and term[0] == OK:
         return term[1]
     return RemoteError(f"{term!r:.200} is not the outcome of a call", kind=None)
-
-
-def answer_as_original(answer: Callable[[Any], None], value: Any) -> None:
-    """Answer a call for the leader as an Erlang caller expects."""
-    if isinstance(value, LeaderDied):
-        answer(LEADER_DIED)
-    elif isinstance(value, Exception):
-        answer(value)
-    else:
-        answer((LEADER_REPLY, value))

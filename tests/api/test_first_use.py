@@ -23,7 +23,7 @@ NOT_ALONE = {
     *("aio", "cli", "engines", "facts", "groups", "metrics", "mvcc", "otp", "ownership"),
     *("testing", "tracing", "web", "wire"),
 }
-OF_NODES = ("locks.node.original", "locks.node.peers", "locks.node.views", "locks.program.meeting")
+OF_NODES = ("locks.node.peers", "locks.node.views", "locks.program.meeting")
 HEAVY = {"asyncio", "concurrent", "dataclasses", "inspect", "json", "socket", "ssl", "tomllib"}
 ROOT = Path(__file__).parents[2]
 LOADED = "import json, sys; print(json.dumps(sorted(sys.modules)), flush=True)\n"
@@ -44,7 +44,7 @@ def loaded(program: str) -> list[set[str]]:
 
 
 def parts(modules: set[str]) -> set[str]:
-    """The parts of `locks` that are among some modules: `otp` of `locks.otp.links.link`."""
+    """The parts of `locks` that are among some modules: `otp` of `locks.net.link`."""
     return {each.split(".")[1] for each in modules if each.startswith("locks.")}
 
 
@@ -175,7 +175,7 @@ for stop in ("locks.words", "locks.runtime.monitor", "locks.core.agent.ledger", 
 stop = ""
 with locks.Lock(("a",)):
     pass
-for stop in ("locks.node.peers.cluster", "locks.otp.links.link", "locks.program.local"):
+for stop in ("locks.node.peers.cluster", "locks.net.link", "locks.program.local"):
     try:
         locks.stop()
         locks.start("a@127.0.0.1", cookie="x" * 20)

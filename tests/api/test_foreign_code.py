@@ -266,7 +266,6 @@ def test_seconds_are_numbers(wrong: Any) -> None:
             listen=None,
             peers=(),
             tls=None,
-            epmd=False,
             net_ticktime=wrong,
             mesh=True,
             allow_plaintext=False,

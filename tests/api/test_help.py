@@ -19,7 +19,7 @@ SHOWN: dict[type, str] = {
     locks.actors.Agent: "client deadlocks id is_alive lock_info lost on_lost status stop",
     locks.Lock: "acquire locked owned release token",
     locks.actors.Monitor: "cancel",
-    locks.node.Node: "address agents await_nodes connect disconnect link monitor_nodes nodes register remote runs_original "
+    locks.node.Node: "address agents await_nodes connect disconnect link monitor_nodes nodes register remote "
     "spawn_agent statistics stop trace view",
     locks.RWLock: "read_lock write_lock",
     locks.Transaction: "agent deadlocks ensure_held learned lock lock_all lost read_lock token unit unlock write_lock",

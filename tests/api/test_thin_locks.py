@@ -466,7 +466,6 @@ BLIND = {  # they say nothing of locks of this program, need an agent (`AGENTS` 
         "Node.nodes",
         "Node.register",
         "Node.remote",
-        "Node.runs_original",
     ),
 }
 

@@ -21,16 +21,13 @@ from locks.actors import GeventActor
 from locks.core import messages
 from locks.groups.scope import scope_of
 from locks.model import AgentId, LockId, Place, RequestRecord
-from locks.otp.admission.handshake import Peer
+from locks.net.hello import Peer
+from locks.net.link import Link, Traffic
 from locks.otp.bytes import control
 from locks.otp.bytes.behaviours import CALL, CAST
 from locks.otp.bytes.fields import tag_of
 from locks.otp.bytes.terms import Atom, ImproperList, Pid, Reference, Term
 from locks.otp.distribution import FRAME_LIMIT, SEND_LIMIT
-from locks.otp.links.budgets import Traffic
-from locks.otp.links.link import Link
-from locks.otp.tunnel import messages as tunnel_messages
-from locks.otp.tunnel.messages import CHUNK, RELAY, TUNNELS
 from locks.ranges import Range, Size, Version
 from locks.wire.forms import LOCK_SERVER, OURS
 from locks.wire.messages import TAGS
@@ -220,10 +217,6 @@ SPECIAL: dict[Any, Callable[[Maker], Any]] = {
         ],
     ),
 }
-ORIGINAL_ID = _Special()  # a map in it, say, is no mistake
-SPECIAL[ORIGINAL_ID] = lambda maker: maker.spot(
-    ["x", 1], [[], ["x"] * 257, ["x" * 70_000], ("x",), "x", None, 1], same_type=True
-)
 TO_SERVER: dict[Any, Any] = {AgentId: OWN_NUMBER, Hashable: OWN_PID}
 
 
@@ -262,8 +255,7 @@ def _control(operation: int) -> Message:
                 first = pids == 0 and mine_first
                 pids += 1
                 good = rig.me if first else rig.actor if operation in OF_ACTORS else rig.agent
-                wrong = mine if operation not in (29, 30) or first else [1, None, "x"]
-                made.append(maker.spot(good, wrong, same_type=name == "_process"))
+                made.append(maker.spot(good, mine, same_type=name == "_process"))
             elif name == "_process":
                 made.append(maker.spot(rig.me, [1, "x", []], same_type=True))
             elif name == "_ref":
@@ -272,12 +264,6 @@ def _control(operation: int) -> Message:
                 made.append(maker.spot(Atom("nobody"), [1, "x", rig.me, []], same_type=True))
             elif name in ("_number", "_unlink_id"):
                 made.append(maker.spot(1, [-1, 1 << 64, 1.0, None, True]))
-            elif name == "_list":
-                made.append(maker.spot([], [1, None, (), "x", {}], same_type=True))
-            elif name == "_mfa":
-                good_mfa = (Atom("m"), Atom("f"), 0)
-                wrong_mfa = [(1, 2, 3), (Atom("m"), Atom("f"), -1), (Atom("m"), Atom("f"), 9), None]
-                made.append(maker.spot(good_mfa, wrong_mfa))
             else:
                 made.append(Atom(""))
         term = maker.spot(tuple(made), [tuple(made[:-1]), (*made, 1, 2, 3), list(made)], True)
@@ -286,15 +272,8 @@ def _control(operation: int) -> Message:
     return make
 
 
-def _original(name: str, *kinds: Any) -> Message:
-    return lambda maker, rig: rig.reg(
-        LOCK_SERVER, (CAST, (Atom(name), *[maker.of(each) for each in kinds]))
-    )
-
-
 SCOPE = "groups of the fuzz"
-PIDS, GROUPS, MEMBERS, NAMES = (_Special() for _ in range(4))
-SPECIAL[PIDS] = lambda maker: maker.spot([maker.pid(), maker.pid()], [None, (), {}, 1, [1]])
+GROUPS, MEMBERS, NAMES = (_Special() for _ in range(3))
 SPECIAL[MEMBERS] = lambda maker: maker.spot([maker.own_pid()], [None, (), 1, [Pid(1, A, 1)]])
 SPECIAL[NAMES] = lambda maker: maker.spot(["group"], [None, (), 1, "group"], same_type=True)
 SPECIAL[GROUPS] = lambda maker: maker.spot(
@@ -311,40 +290,16 @@ def _asked(verb: str, kind: Any) -> Message:
     return make
 
 
-TUNNEL_DATA = _Special()
-SPECIAL[TUNNEL_DATA] = lambda maker: maker.spot(
-    b"\xffabc", [b"\xff", b"\xfe", "abc", b"\xff" + bytes(CHUNK + 1), None, [1], 1]
-)
-
-
-def _of_tunnel(process: str, kind: type[Any]) -> Message:
-    """A message about a tunnel that is not there, but for its opening."""
-    hints = get_type_hints(kind, include_extras=True)
-    if kind is tunnel_messages.Data:
-        hints["data"] = TUNNEL_DATA
-
-    def make(maker: Maker, rig: Rig) -> bytes:
-        made = (Atom(kind.__name__.lower()), *[maker.of(each) for each in hints.values()])
-        return rig.reg(process, maker.spot(made, [made[:-1]], same_type=True))
-
-    return make
-
-
-MODE = get_type_hints(RequestRecord, include_extras=True)["mode"]
 # The operations that change something here, or are answered, when they are right.
-CONTROL = (1, 2, 3, 6, 8, 12, 13, 16, 18, 19, 20, 21, 22, 23, 29, 30, 31, 32, 35, 36)
+CONTROL = (1, 2, 3, 6, 8, 12, 13, 16, 18, 19, 20, 21, 22, 23, 35, 36)
 KINDS: dict[str, Message] = {
     **{kind.__name__: _to_server(kind) for kind in get_args(messages.ServerMessage)},
     **{kind.__name__: _to_agent(kind) for kind in get_args(messages.AgentMessage)},
     "granted": _granted,
     **{f"operation {number}": _control(number) for number in CONTROL},
-    "original lock": _original("lock", ORIGINAL_ID, OWN_PID, AgentId, MODE),
-    "original watch": _original("watch", ORIGINAL_ID, OWN_PID),
-    "original unwatch": _original("unwatch", ORIGINAL_ID, OWN_PID),
 }
 KINDS |= {
     "view": _asked("view", LockId),
-    "about": _asked("about", PIDS),
     "discover": lambda maker, rig: rig.reg(SCOPE, (Atom("discover"), maker.of(OWN_PID))),
     "sync": lambda maker, rig: rig.reg(
         SCOPE, (CAST, (Atom("sync"), maker.of(OWN_PID), maker.of(GROUPS)))
@@ -356,12 +311,8 @@ KINDS |= {
         SCOPE, (Atom("leave"), maker.of(OWN_PID), maker.of(MEMBERS), maker.of(NAMES))
     ),
 }
-KINDS |= {
-    f"{kind.__name__} at {process}": _of_tunnel(process, kind)
-    for process in (RELAY, TUNNELS)
-    for kind in get_args(tunnel_messages.Message)
-    if (process, kind) != (TUNNELS, tunnel_messages.Open)  # that makes one
-}
+
+
 # --- The node -----------------------------------------------------------------------------------
 
 
@@ -389,7 +340,7 @@ class Rig:
         self.me = Pid(3, BAD, CREATION)
         self._count = 0
         cluster.distribution.links[BAD] = self.link
-        self.node.turn.run(cluster.joined, BAD)
+        self.node.turn.run(cluster._joined, BAD)
         self.holder = self.node.spawn_agent()
         self.holder.lock_all([(("x", 1), "write", (A,), "all"), (("z",), "read", (A,), "all")], 5)
         made = self.node.spawn_agent()
@@ -418,10 +369,10 @@ class Rig:
             send_limit=SEND_LIMIT,
             on_frame=lambda *_: None,
             on_lost=lambda *_: None,
-            unsent=[],
+            unsent={},
             traffic=self.traffic,
         )
-        made.tick_due = math.inf  # it is never time
+        made.beat_due = math.inf  # it is never time
         return made
 
     def begin(self) -> None:
@@ -452,9 +403,7 @@ class Rig:
 
     def take(self, frame: bytes) -> None:
         """Take a frame in as from the link."""
-        go_on = self.node.turn.run(self.cluster.processes.reading.receive, self.link, frame)
-        while go_on is not None:  # it is a large one
-            go_on = self.node.turn.run(go_on)
+        self.node.turn.run(self.cluster.processes.receive, self.link, frame)
 
     def state(self) -> Any:
         """All that must be as before."""
@@ -474,7 +423,7 @@ class Rig:
             table.version,
             entries,
             machine._watchers.all(),
-            [cluster.channels.is_open(name) for name in cluster.channels._channels],
+            list(cluster.relays.links),
             agents,
             {name: list(there) for name, there in processes._monitored.items()},
             list(processes._monitors),
@@ -482,8 +431,8 @@ class Rig:
             list(processes._calls),
             list(processes._names),
             list(processes._locals),
-            dict(cluster.members),
-            dict(cluster.distribution.addresses),
+            sorted(cluster.members),
+            {name: known.address for name, known in cluster.distribution.book.known.items()},
             self.node.alive,
             [(group, self.scope.members(group)) for group in self.scope._table.groups()],
         )

@@ -1,4 +1,4 @@
-"""Programs under process managers: the recipes of `docs/processes.md`, run as they stand there.
+"""Programs under process managers: the recipes of `docs/web.md` and `docs/programs.md`, run as they stand there.
 
 Each writes invoices into one book under one lock: whoever has the lock counts the lines and appends one with the next
 number. So a book with each number once, in order, shows that no two had the lock at the same time.
@@ -27,12 +27,14 @@ __all__ = ["EXAMPLES", "Managed", "answers", "managed", "numbers", "post", "reci
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples" / "processes"
-PAGE = ROOT / "docs" / "processes.md"
+PAGES = [ROOT / "docs" / name for name in ("web.md", "programs.md")]
 
 
 def recipes(*managers: str) -> list[str]:
-    """The commands of the page that begin with one of these words; without words all."""
-    found: list[str] = re.findall(r"^\$ (.*?)(?: +#.*)?$", PAGE.read_text(encoding="utf-8"), re.M)
+    """The commands of the pages that begin with one of these words; without words all."""
+    text = "".join(page.read_text(encoding="utf-8") for page in PAGES)
+    blocks = re.findall(r"test_process_managers\.py runs .*?-->\n```sh\n(.*?)```", text, re.S)
+    found: list[str] = re.findall(r"^\$ (.*?)(?: +#.*)?$", "".join(blocks), re.M)
     return [command for command in found if not managers or command.split()[0] in managers]
 
 

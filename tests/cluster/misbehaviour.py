@@ -28,17 +28,16 @@ from typing import Any, NamedTuple
 import locks
 from locks.core.messages import RaiseVersion, Request, Unwatch, Watch
 from locks.model import AgentId
+from locks.net.budgets import Limits
+from locks.net.relay import Open, encode
 from locks.node.peers.greeting import PROTOCOL
-from locks.otp.admission.handshake import Handshake, Send
 from locks.otp.bytes import control, etf
 from locks.otp.bytes.behaviours import CALL, CAST
 from locks.otp.bytes.terms import Atom, Pid, Reference
-from locks.otp.links.budgets import Limits
-from locks.otp.tunnel.messages import RELAY
 from locks.wire.forms import LOCK_SERVER, OURS
 from locks.wire.messages import pack
 from tests.cluster.harness import COOKIE, Address
-from tests.cluster.nodes import Stranger
+from tests.cluster.nodes import Stranger, hello
 
 NAME = "odd@127.0.0.1"
 CREATION = 77
@@ -61,7 +60,7 @@ class Bad:
         self.node = target.name
         self.peer = Stranger(target.address)
         self.peer.socket.settimeout(seconds + 1)
-        self.peer.shake_hands(target.name, name, creation=CREATION)
+        self.peer.say_hello(target.name, name, incarnation=CREATION)
         self.name = name
         self.me = Pid(1, name, CREATION)
         self.until = time.monotonic() + seconds
@@ -159,7 +158,7 @@ def map_with_one_hash(bad: Bad) -> None:
     """A map of 45,000 keys that have the same hash."""
     keys = [etf.encode(n * MODULUS)[1:] + b"a\1" for n in range(1, 45_000)]
     term = b"\x83t" + struct.pack(">I", len(keys)) + b"".join(keys)
-    head = bad.reg("net_kernel", None)
+    head = bad.reg("nobody", None)
     bad.peer.frame(head[: -len(etf.encode(None))] + term)
     stay(bad)
 
@@ -200,13 +199,13 @@ def deep_terms(bad: Bad) -> None:
     term: Any = []
     for _ in range(58):
         term = [term]
-    frame = bad.reg("net_kernel", [term] * 1500)
+    frame = bad.reg("nobody", [term] * 1500)
     bad.many(forever(lambda: frame))
 
 
 def large_maps(bad: Bad) -> None:
     """Maps of 45,000 keys, to somebody who does not mind."""
-    frame = bad.reg("net_kernel", {n * 300: n for n in range(1, 45_000)})
+    frame = bad.reg("nobody", {n * 300: n for n in range(1, 45_000)})
     bad.many(forever(lambda: frame))
 
 
@@ -234,7 +233,7 @@ def deadlocks(bad: Bad) -> None:
 def too_deep(bad: Bad) -> None:
     """A message that is nested deeper than is allowed."""
     term = b"\x83" + b"l\0\0\0\1" * 100_000 + b"j" * 100_001
-    head = bad.reg("net_kernel", None)
+    head = bad.reg("nobody", None)
     bad.peer.frame(head[: -len(etf.encode(None))] + term)
     stay(bad)
 
@@ -271,7 +270,7 @@ def unknown_names(bad: Bad) -> None:
 def large_version(bad: Bad) -> None:
     """Greet with a version that no node ever had."""
     for version in (2**64, 2**62, 2**8192 - 3):
-        bad.peer.frame(bad.call((OURS, Atom("greeting"), PROTOCOL, version, 15.0, [], LIMITS)))
+        bad.peer.frame(bad.call((OURS, Atom("greeting"), PROTOCOL, version, [], LIMITS)))
     stay(bad)
 
 
@@ -286,14 +285,14 @@ def raised_version(bad: Bad) -> None:
 
 def greetings(bad: Bad) -> None:
     """Greet again and again."""
-    bad.many(forever(lambda: bad.call((OURS, Atom("greeting"), PROTOCOL, 5, 15.0, [], LIMITS))))
+    bad.many(forever(lambda: bad.call((OURS, Atom("greeting"), PROTOCOL, 5, [], LIMITS))))
 
 
 def lies(bad: Bad) -> None:
     """Greet with nodes that are not there, ever more of them."""
     for turn in range(20):
         names = [(f"lie{turn}-{n}@127.0.0.1", "127.0.0.1", 1, 0.0) for n in range(1000)]
-        bad.peer.frame(bad.call((OURS, Atom("greeting"), PROTOCOL, 5, 15.0, names, LIMITS)))
+        bad.peer.frame(bad.call((OURS, Atom("greeting"), PROTOCOL, 5, names, LIMITS)))
     stay(bad)
 
 
@@ -302,10 +301,9 @@ def groups(bad: Bad) -> None:
     bad.many(forever(lambda: bad.reg("pg", (Atom("discover"), bad.me))))
 
 
-def tunnels(bad: Bad) -> None:
-    """Open tunnels to a node that is not there."""
-    head = Atom("open")
-    bad.many(forever(lambda: bad.reg(RELAY, (head, bad.name, bad.count(), "nobody@127.0.0.1"))))
+def links(bad: Bad) -> None:
+    """Open links through a server, to a node that is not there."""
+    bad.many(forever(lambda: encode(Open(bad.count(), bad.name, "nobody@127.0.0.1", CREATION))))
 
 
 def stay(bad: Bad) -> None:
@@ -340,7 +338,7 @@ BEHAVIOURS: dict[str, Callable[[Bad], None]] = {
         greetings,
         lies,
         groups,
-        tunnels,
+        links,
     )
 }
 UNREAD = ("watches_unread", "small_frames", "ticks", "large_maps")
@@ -388,9 +386,8 @@ def behave_in_any_way(targets: list[Target], chance: random.Random) -> None:
 
 def greeting(name: str, own: str = "crowd@127.0.0.1") -> bytes:
     """The first words of a node that nobody knows."""
-    (sent,) = Handshake(name=own, creation=5, cookie="x" * 16, challenge=1, peer=name).start()
-    assert isinstance(sent, Send)
-    return sent.data
+    body = hello(own, name, incarnation=5)
+    return struct.pack(">I", len(body)) + body
 
 
 def client_hello() -> bytes:

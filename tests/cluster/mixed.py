@@ -1,6 +1,9 @@
 """What programs of the soak do besides: each function does one kind of work over and over, and puts down what happened.
 
 The records are judged by `tests.cluster.soak`: a *hold* (`Hold`), what became of a *job* (`Job`), or what was wrong at once (`broken`).
+
+As a program, `python -m tests.cluster.mixed FOLDER UNTIL IDS SEED SERVER...` does each kind of work in a thread, forks, and stops its node every
+few seconds beside all of that. It is never killed, and what it has may not grow.
 """
 
 from __future__ import annotations
@@ -10,10 +13,13 @@ import contextlib
 import json
 import os
 import random
+import signal
+import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,9 +33,11 @@ from tests.cluster.ledger import Broken, Ledger, Stale
 
 UNITS = 2  # of the semaphore
 GROUPS = 6  # of the ownership
-JOBS = 2.0  # that are begun in a second, by all together
+JOBS = 10.0  # that are begun in a second, by all together
 TASKS = 3  # of one event loop
 PATIENCE = 5.0  # seconds
+STOPS = 2.0, 8.0  # seconds from one stop of the node to the next one
+COMES = "comes@127.0.0.1"  # what the program that stops is called in records
 
 
 class Place(NamedTuple):
@@ -90,7 +98,7 @@ def mix(
         place = Place(node, Path(folder), until, nodes, ids, random.Random(seed), put, counts)
         while not place.over:
             try:
-                KINDS[kind](place)
+                WORK[kind](place)
                 counts[kind] += 1
             except locks.LocksError as error:
                 counts[f"{kind} {type(error).__name__}"] += 1
@@ -102,27 +110,67 @@ def mix(
     return dict(counts)
 
 
+def _work(place: Place, lock: Any, number: int, who: str, asked: float, had: float) -> None:
+    """Increase the number of an id that is locked, and put the hold down."""
+    token = lock.token(timeout=PATIENCE)
+    place.fenced(f"ledger-{number}", who, token)
+    if lock.owned():
+        place.hold(number, who, token, asked, had, time.monotonic())
+
+
 def _waits_within_blocks(place: Place) -> None:
-    """A Condition over an RLock, within another block of it: what is held before and after the wait are two holds."""
-    number = place.chance.randrange(place.ids)
+    """A Condition over an RLock, within another block of it, that another thread notifies: before, in and after the wait there are three holds."""
+    number, who = place.chance.randrange(place.ids), f"{place.node}/condition-{time.monotonic_ns()}"
     lock = locks.RLock(["soak", number], nodes=place.nodes, require="majority", timeout=PATIENCE)
     condition = threading.Condition(lock)  # type: ignore[arg-type]
-    owner = f"{place.node}/condition-{time.monotonic_ns()}"
-    asked = time.monotonic()
-    with lock:
-        had = time.monotonic()
+    told: list[bool] = []
+
+    def notify(asked: float) -> None:
         with condition:
-            token = lock.token(timeout=PATIENCE)
-            place.fenced(f"ledger-{number}", owner, token)
-            if lock.owned():
-                place.hold(number, owner, token, asked, had, time.monotonic())
+            _work(place, lock, number, f"{who}!", asked, time.monotonic())
+            told.append(True)
+            condition.notify()
+
+    with ThreadPoolExecutor(1) as other:
+        asked = time.monotonic()
+        with lock, condition:
+            _work(place, lock, number, who, asked, time.monotonic())
             asked = time.monotonic()
-            condition.wait(place.chance.random() * 0.05)
-            had = time.monotonic()
-            token = lock.token(timeout=PATIENCE)
-            place.fenced(f"ledger-{number}", f"{owner}'", token)
-        if lock.owned():
-            place.hold(number, f"{owner}'", token, asked, had, time.monotonic())
+            notified = other.submit(notify, asked)
+            condition.wait_for(lambda: told, PATIENCE)
+            _work(place, lock, number, f"{who}'", asked, time.monotonic())
+        notified.result()
+
+
+def _acts_for_an_owner(place: Place) -> None:
+    """One thread of an owner acquires, another one works and releases."""
+    number, who = place.chance.randrange(place.ids), f"{place.node}/owner-{time.monotonic_ns()}"
+    with locks.Owner(who) as owner, ThreadPoolExecutor(1) as other:
+        lock = locks.Lock(["soak", number], nodes=place.nodes, require="majority", owner=owner)
+        asked = time.monotonic()
+        if lock.acquire(timeout=PATIENCE):
+            other.submit(_work, place, lock, number, who, asked, time.monotonic()).result()
+            other.submit(lock.release).result()
+
+
+@contextlib.contextmanager
+def _held(place: Place, number: int, who: str) -> Iterator[None]:
+    """A block with a lock, in a generator."""
+    asked = time.monotonic()
+    with locks.Lock(["soak", number], nodes=place.nodes, require="majority", timeout=PATIENCE) as lock:  # fmt: skip
+        had = time.monotonic()
+        yield
+        _work(place, lock, number, who, asked, had)
+
+
+def _leaves_a_generator(place: Place) -> None:
+    """A block of a generator is entered in one thread, and left in another one, while the first one does something else."""
+    who = f"{place.node}/generator-{time.monotonic_ns()}"
+    block = _held(place, place.chance.randrange(place.ids), who)
+    with ThreadPoolExecutor(1) as one, ThreadPoolExecutor(1) as other:
+        one.submit(block.__enter__).result()
+        one.submit(time.sleep, 0.02)
+        other.submit(block.__exit__, None, None, None).result()
 
 
 def _has_a_unit(place: Place) -> None:
@@ -162,7 +210,7 @@ def _does_once(place: Place) -> None:
 def _owns_groups(place: Place) -> None:
     """A worker of an ownership, for some seconds; each task increases the number of its group."""
     name = f"{place.node}/owns-{time.monotonic_ns()}"
-    end = min(place.until, time.monotonic() + place.chance.uniform(1, 8))
+    end = min(place.until, time.monotonic() + place.chance.uniform(0.5, 5))
     mine = locks_leader.Ownership("soak", GROUPS, group_for=int, policy="majority", nodes=place.nodes)  # fmt: skip
     with mine:
         while time.monotonic() < end:
@@ -174,8 +222,8 @@ def _owns_groups(place: Place) -> None:
                         place.fenced(f"group-{group}", name, token)
                     place.pause(0.01)
                     place.hold(f"group {group}", name, token, asked, had, time.monotonic())
-                    place.counts["tasks"] += 1
-            place.pause(0.2)
+                    place.counts["ownership tasks"] += 1
+            place.pause(0.05)
 
 
 def _in_tasks(place: Place) -> None:
@@ -247,9 +295,65 @@ def _watches(place: Place) -> None:
 
 KINDS: dict[str, Callable[[Place], None]] = {
     "condition": _waits_within_blocks,
+    "owner": _acts_for_an_owner,
+    "generator": _leaves_a_generator,
     "semaphore": _has_a_unit,
     "once": _does_once,
     "ownership": _owns_groups,
     "tasks": _in_tasks,
     "watch": _watches,
 }
+
+
+# --- A program that stops its node, and forks -----------------------------------------------------
+
+
+def _forks(place: Place) -> None:
+    """The process forks while a thread of it holds a lock: the child is a client of its own, and gets the lock after its release."""
+    number, child = place.chance.randrange(place.ids), 0
+    try:
+        with _held(place, number, f"{place.node}/forks-{time.monotonic_ns()}"):
+            child = os.fork()
+            if child == 0:
+                _be_child(place, number)
+            place.pause(0.05)
+    finally:
+        if child and (status := os.waitpid(child, 0)[1]):
+            place.put(broken=f"{place.node}: a forked child has ended with {status}")
+    place.pause(1)
+
+
+def _be_child(place: Place, number: int) -> None:
+    signal.alarm(int(12 * PATIENCE))  # it hangs
+    try:
+        with contextlib.suppress(locks.LocksError, Stale), _held(place, number, f"{place.node}/child-{os.getpid()}"):  # fmt: skip
+            pass
+        os._exit(0)
+    except Broken as error:
+        place.put(broken=f"{place.node}, child: {error}")
+    finally:
+        os._exit(1)
+
+
+WORK = {**KINDS, "fork": _forks}
+
+
+def main() -> None:
+    """Do all of it until it is time."""
+    folder, until, ids, seed, *nodes = sys.argv[1:]
+    chance, end, counts = random.Random(int(seed)), float(until), Counter[str]()
+    given = COMES, folder, end, nodes, int(ids), int(seed)
+    with ThreadPoolExecutor(len(WORK)) as threads:
+        done = [threads.submit(mix, kind, *given) for kind in WORK]
+        while time.monotonic() < end:
+            time.sleep(chance.uniform(*STOPS))
+            locks.stop()
+            counts["stop"] += 1
+        for each in done:
+            counts.update(each.result())
+    locks.stop()
+    Path(folder, "counts").write_text(json.dumps(counts))
+
+
+if __name__ == "__main__":
+    main()

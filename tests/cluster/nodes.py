@@ -10,15 +10,27 @@ import socket
 import struct
 from collections.abc import Callable, Iterable, Iterator
 from concurrent import futures
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import locks
+from locks.net import relay
+from locks.net.budgets import Limits
+from locks.net.hello import (
+    ACCEPTS,
+    DIALS,
+    VERSION,
+    Hello,
+    Refused,
+    pack,
+    prove,
+    read_hello,
+    recognise,
+)
+from locks.net.link import Link
+from locks.net.secrets import Cookie
 from locks.node.peers.greeting import PROTOCOL
-from locks.otp.admission.handshake import Established, Failed, Handshake, Named, Send
 from locks.otp.bytes import control
 from locks.otp.bytes.terms import Atom, Pid, Reference
-from locks.otp.links.budgets import Limits
-from locks.otp.links.link import Link
 from locks.otp.options import Options, client_name
 from locks.otp.process.processes import CALL, CAST, parse_call
 from locks.wire.forms import LOCK_SERVER, OURS
@@ -28,6 +40,19 @@ from tests.helpers import LIMIT, eventually
 T = TypeVar("T")
 A, B, C = (f"{letter}@127.0.0.1" for letter in "abc")
 ODD = "odd@127.0.0.1"
+
+
+def hello(
+    own: str,
+    to: str,
+    *,
+    incarnation: int = 77,
+    ticktime: float = 15.0,
+    nonce: bytes = bytes(32),
+    kind: Literal["client", "node"] = "node",
+) -> bytes:
+    """The first words of a node to another one."""
+    return pack(Hello(VERSION, own, to, incarnation, ticktime, kind, nonce))
 
 
 class Nodes:
@@ -44,7 +69,6 @@ class Nodes:
             "listen": None,
             "peers": (),
             "tls": None,
-            "epmd": False,
             "net_ticktime": None,
             "mesh": True,
             "allow_plaintext": False,
@@ -212,11 +236,11 @@ class Stranger:
 
     Args:
         address: Where the node listens.
+        sock: The connection, if the node has begun it.
     """
 
-    def __init__(self, address: Address | None) -> None:
-        assert address is not None
-        self.socket = socket.create_connection(address, LIMIT)
+    def __init__(self, address: Address | None, sock: socket.socket | None = None) -> None:
+        self.socket = sock or socket.create_connection(address, LIMIT)  # type: ignore[arg-type]
         self.rest = b""
 
     def send(self, data: bytes) -> None:
@@ -227,22 +251,42 @@ class Stranger:
         """Send a frame, as after the handshake."""
         self.send(struct.pack(">I", len(body)) + body)
 
-    def shake_hands(self, name: str, own: str, *, creation: int = 77, cookie: str = COOKIE) -> None:
-        """Go through the handshake as the node `own`, which connects to the node `name`."""
-        shake = Handshake(name=own, creation=creation, cookie=cookie, challenge=4711, peer=name)
-        events: list[Any] = list(shake.start())
+    def say_hello(
+        self,
+        name: str,
+        own: str,
+        *,
+        incarnation: int = 77,
+        ticktime: float = 15.0,
+        cookie: str = COOKIE,
+        kind: Literal["client", "node"] = "node",
+    ) -> None:
+        """Go through the hello as the node `own`, which connects to the node `name`."""
+        dialled, cookies = (
+            hello(own, name, incarnation=incarnation, ticktime=ticktime, kind=kind),
+            [Cookie(cookie)],
+        )
+        try:
+            self.frame(dialled)
+            accepted = self.next_frame()
+            read_hello(accepted, own, name)
+            self.frame(prove(DIALS, dialled, accepted, cookies))
+            found = recognise(self.next_frame(), ACCEPTS, dialled, accepted, cookies)
+        except Refused as error:
+            raise ConnectionError(str(error)) from error
+        assert found is not None
+
+    def next_frame(self) -> bytes:
+        """The body of the next frame."""
         while True:
-            for event in events:
-                if isinstance(event, Send):
-                    self.send(event.data)
-                elif isinstance(event, Failed):
-                    raise ConnectionError(event.reason)
-                elif isinstance(event, Established):
-                    self.rest = event.rest
-                    return
-                elif not isinstance(event, Named) and event.status == "alive":
-                    events += shake.answer_alive(True)
-            events = shake.receive(self.socket.recv(4096))
+            size = 4 + int.from_bytes(self.rest[:4], "big")
+            if len(self.rest) >= max(4, size):
+                body, self.rest = self.rest[4:size], self.rest[size:]
+                return body
+            data = self.socket.recv(4096)
+            if not data:
+                raise ConnectionError("the node has closed the connection")
+            self.rest += data
 
     def messages(self) -> Iterable[Any]:
         """What the node says after the handshake, until it closes the connection."""
@@ -258,7 +302,12 @@ class Stranger:
                 data += part
             size = int.from_bytes(data[:4], "big")
             body, data = data[4 : 4 + size], data[4 + size :]
-            yield control.parse(body) if body else None
+            if not body:
+                yield None
+            elif body.startswith(control.PASS_THROUGH):
+                yield control.parse(body)
+            else:
+                yield relay.decode(body)
 
     def is_closed(self, limit: float = LIMIT) -> bool:
         """Whether the node closes the connection, whatever it says before."""
@@ -284,13 +333,16 @@ class Peer(Stranger):
         address: Where that one listens.
         node: Its name.
         name: What this one is called.
+        ticktime: Its tick time.
     """
 
-    def __init__(self, address: Address | None, node: str, name: str = ODD) -> None:
+    def __init__(
+        self, address: Address | None, node: str, name: str = ODD, ticktime: float = 15.0
+    ) -> None:
         super().__init__(address)
         self.name = name
         self.me = Pid(77, name, 77)
-        self.shake_hands(node, name)
+        self.say_hello(node, name, ticktime=ticktime)
         self._calls = itertools.count(1)
 
     def call(self, request: Any) -> None:
@@ -306,13 +358,11 @@ class Peer(Stranger):
         """Send the lock server anything."""
         self.frame(control.RegSend(self.me, Atom(LOCK_SERVER), term).pack())
 
-    def greet(
-        self, *known: Any, version: Any = 1, ticktime: Any = 15.0, protocol: Any = PROTOCOL
-    ) -> None:
+    def greet(self, *known: Any, version: Any = 1, protocol: Any = PROTOCOL) -> None:
         """Greet the lock server; a node that is named without an age is alive."""
         entries = [(*each, 0.0) if len(each) == 3 else each for each in known]
         limits = tuple(Limits())
-        self.call((OURS, Atom("greeting"), protocol, version, ticktime, entries, limits))
+        self.call((OURS, Atom("greeting"), protocol, version, entries, limits))
 
     def calls(self) -> Iterator[tuple[Pid, Any, Any]]:
         """The calls of that node: caller, tag, request."""

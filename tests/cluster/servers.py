@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from jsonschema import Draft202012Validator
 
 from locks import __main__ as command_line
-from locks.otp.admission.credentials import credentials_of
+from locks.net.stream import credentials_of
 from locks.program.folder import Folder
 from locks_leader.command import COMMANDS
 from tests.cluster.harness import ROOT, Server, World

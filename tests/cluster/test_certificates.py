@@ -153,30 +153,6 @@ def start(script: str, folder: Path, environment: dict[str, str], ends: ExitStac
     assert '"name"' in server.stdout.readline()
 
 
-def on_loopback(script: str, port: int) -> str:
-    """Commands with addresses of loopback, a free port, and this package."""
-    script = script.replace("10.0.0.", "127.0.0.").replace("9100", str(port))
-    return re.sub(r"(?m)^locks |(?<=-- )locks ", f"{LOCKS} ", script)
-
-
-@pytest.mark.slow
-def test_the_recipe_of_three_servers_with_tls(
-    tmp_path: Path, environment: dict[str, str], ends: ExitStack
-) -> None:
-    """The commands of cluster.md, as they are: three servers with certificates, and a program, which has its own name."""
-    install, made, server, program = commands_of("cluster.md", "## Over a network: TLS")
-    assert install == "pip install 'pykka-locks[certificates]'\n"
-    port = free_port()
-    run(on_loopback(made, port), tmp_path, environment)
-    for host in HOSTS:
-        script = on_loopback(server, port).replace("locks@127.0.0.1 ", f"locks@{host} ")
-        script = script.replace(f"{LOCKS} node", f"exec {LOCKS} node")
-        start(script, tmp_path / "certificates" / host, environment, ends)
-    said = run(on_loopback(program, port), tmp_path / "certificates" / "programs", environment)
-    assert "3 of 3 lock servers answer" in said
-    assert re.search(r"agent-\d+@client-\d+-\w+@programs", said), "the certificate's name"
-
-
 @pytest.mark.slow
 def test_the_unit_of_systemd_with_tls(
     tmp_path: Path, environment: dict[str, str], ends: ExitStack

@@ -32,10 +32,10 @@ def test_nobody_is_told_of_a_client_node(nodes: Nodes) -> None:
     until_members(a, B, C)
     for node in (a, b, c):
         assert node.cluster is not None
-        assert client.name not in node.cluster.distribution.addresses
+        assert client.name not in node.cluster.distribution.book.known
         assert client.name not in node.alive
     assert client.cluster is not None
-    assert set(client.cluster.distribution.addresses) == {A}
+    assert set(client.cluster.distribution.book.known) == {A}
     client.stop()
     eventually(lambda: a.nodes(hidden=True) == [])
     assert set(news.brief) == {("up", C)}

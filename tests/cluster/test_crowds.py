@@ -14,8 +14,8 @@ import pytest
 from gevent.event import Event
 
 import locks
-from locks.otp.admission import door
-from locks.otp.admission.door import Door
+from locks.net import door
+from locks.net.door import Door
 from locks.otp.notices import Notices
 from tests.cluster.conftest import Certify
 from tests.cluster.harness import ROOT, Process, World, until_alive
@@ -109,7 +109,7 @@ class _Doorway:
         stream: Any = _Stream()
         one = door.Stranger(self.door, stream, (host, 1))
         self.door._make_room(self.door._hall)
-        self.door._hall.wait_for(one)
+        self.door._hall.put(one, True)
         return one
 
 
@@ -118,13 +118,13 @@ def test_who_keeps_us_waiting_the_longest_leaves(monkeypatch: pytest.MonkeyPatch
     way = _Doorway(monkeypatch, 3)
     them = [way.comes() for _ in range(3)]
     for one in them:
-        one.answers()
+        way.door.answered(one)
     silent = [way.comes() for _ in range(3)]
     for number in (1, 0, 2):
-        them[number].is_asked()
+        way.door.wait_for(them[number])
     newest = way.comes()
     assert [one.pushed_out for one in silent] == [True, False, False]
-    newest.answers()
+    way.door.answered(newest)
     assert [one.pushed_out for one in them] == [False, True, False]
     assert way.door.strangers == 5
 
@@ -134,10 +134,10 @@ def test_who_waits_for_us_does_not_leave(monkeypatch: pytest.MonkeyPatch) -> Non
     way = _Doorway(monkeypatch, 2)
     them = [way.comes() for _ in range(2)]
     for one in them:
-        one.answers()
+        way.door.answered(one)
     late = way.comes()
     with pytest.raises(door.Refused, match="too many connections are waiting"):
-        late.answers()
+        way.door.answered(late)
     assert not any(one.pushed_out for one in them)
 
 
@@ -182,16 +182,16 @@ def test_a_stranger_that_has_gone_costs_no_tls(nodes: Nodes, certify: Certify) -
     room = eventually(lambda: a.cluster.distribution._door)  # type: ignore[union-attr]
     assert room is not None
     computed: list[Any] = []
-    begin = door.Stranger.is_asked
+    begin = Door.wait_for
 
-    def noted(one: door.Stranger) -> None:
+    def noted(room: Door, one: door.Stranger) -> None:
         computed.append(one)
-        begin(one)
+        begin(room, one)
 
     guard = room._tls.through(0)
     a.executor.call(guard.__enter__)
     try:
-        door.Stranger.is_asked = noted  # type: ignore[assignment,method-assign]
+        Door.wait_for = noted  # type: ignore[method-assign]
         stranger = Stranger(a.address)
         stranger.send(b"\x16\x03\x01")
         eventually(lambda: room._tls._waiting)
@@ -199,5 +199,5 @@ def test_a_stranger_that_has_gone_costs_no_tls(nodes: Nodes, certify: Certify) -
         a.executor.call(guard.__exit__, None, None, None)
         eventually(lambda: room.strangers == 0)
     finally:
-        door.Stranger.is_asked = begin  # type: ignore[method-assign]
+        Door.wait_for = begin  # type: ignore[method-assign]
     assert computed == []

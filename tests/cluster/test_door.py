@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 import locks
+from locks.net import door
+from locks.net.hello import ACCEPTS, DIALS, Refused, prove, read_hello, recognise
+from locks.net.secrets import Cookie
 from locks.otp import distribution
-from locks.otp.admission import door
-from locks.otp.admission.handshake import Handshake
 from locks.otp.bytes import control, etf
 from locks.otp.bytes.frames import pack_reg_send
 from locks.otp.bytes.terms import Atom, Pid
@@ -25,6 +26,7 @@ from tests.cluster.nodes import (
     News,
     Nodes,
     Stranger,
+    hello,
     peer,
     until_connected,
     until_members,
@@ -37,11 +39,12 @@ BAD = "bad@127.0.0.1"
 
 GARBAGE = {
     "http": b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
-    "long frame": b"\xff\xff" + bytes(2000),
-    "empty frame": b"\x00\x00",
-    "old version": b"\x00\x0bn" + bytes(10),
-    "cut name": b"\x00\x10N" + bytes(14) + b"\xff",
-    "nothing asked": b"\x00\x02sok"[:5],
+    "long frame": (2049).to_bytes(4, "big"),
+    "empty frame": bytes(4),
+    "Erlang's": b"\x00\x0bN" + bytes(20),
+    "no message": b"\0\0\0\x10N" + bytes(15),
+    "nothing asked": b"\0\0\0\x29" + prove(DIALS, b"", b"", [Cookie("x" * 16)]),
+    "other version": b"\0\0\0\x0b\x93\xa5hello\2\xa1x",
     "tls": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(700),
 }
 
@@ -71,46 +74,32 @@ def test_names_of_strangers(nodes: Nodes, own: str) -> None:
     """A node whose name is ours, or none at all, is refused."""
     a = nodes.start(A)
     stranger = Stranger(a.address)
-    shake = Handshake(name=BAD, creation=1, cookie="guess", challenge=1, peer=A)
-    (sent,) = shake.start()
-    head = sent.data[2 : -len(BAD) - 2]  # type: ignore[union-attr]
-    body = head + len(own.encode()).to_bytes(2, "big") + own.encode()
-    stranger.send(len(body).to_bytes(2, "big") + body)
+    stranger.frame(hello(own, A))
     assert stranger.is_closed()
     assert a.nodes() == []
 
 
-def test_challenges_that_are_passed_on(nodes: Nodes, caplog: pytest.LogCaptureFixture) -> None:
-    """Who has a node answer its own challenge, on another connection, does not get in by that."""
+def test_a_proof_that_is_passed_on(nodes: Nodes) -> None:
+    """Who passes a node's own words on to it, on another connection, does not get in by that."""
     a = nodes.start(A)
-    inside = Handshake(name=BAD, creation=1, cookie="unknown", challenge=1, peer=A)
-    stranger = Stranger(a.address)
-    stranger.send(inside.start()[0].data)  # type: ignore[union-attr]
-    frames = _Frames(stranger.socket)
-    assert frames.next() == b"sok"
-    challenge = frames.next()
     with socket.create_server(("127.0.0.1", 0)) as door:
         a.connect(f"{C}:{door.getsockname()[1]}", timeout=0)
-        caller, _ = door.accept()
-        calls = _Frames(caller)
-        assert calls.next()[:1] == b"N"
-        caller.sendall(b"\x00\x03sok")
-        own = challenge[:19] + len(C).to_bytes(2, "big") + C.encode()
-        caller.sendall(len(own).to_bytes(2, "big") + own)
-        caller.settimeout(5)
-        assert caller.recv(100) == b""  # closed, and not answered
-        caller.close()
-
-
-class _Frames:
-    """The frames of a handshake."""
-
-    def __init__(self, sock: socket.socket) -> None:
-        self._file = sock.makefile("rb")
-
-    def next(self) -> bytes:
-        size = int.from_bytes(self._file.read(2), "big")
-        return self._file.read(size)
+        caller = Stranger(None, door.accept()[0])
+        its_hello = caller.next_frame()
+        assert read_hello(its_hello, C).name == A
+        mirror, inside = Stranger(a.address), Stranger(a.address)
+        mirror.frame(its_hello)
+        assert mirror.is_closed()
+        inside.frame(hello(C, A))
+        assert read_hello(inside.next_frame(), C, A).name == A
+        caller.frame(hello(C, A))
+        inside.frame(caller.next_frame())  # a's proof, which is of these names
+        with pytest.raises(Refused, match="has another cookie"):
+            recognise(inside.next_frame(), ACCEPTS, b"", b"", ())
+        assert inside.is_closed()
+        for stranger in (caller, mirror, inside):
+            stranger.close()
+    assert a.nodes() == []
 
 
 def test_a_stranger_who_says_nothing(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,7 +157,7 @@ def test_garbage_after_the_handshake(
     a, b = nodes.meet(A, B)
     news = News(a)
     stranger = Stranger(a.address)
-    stranger.shake_hands(A, BAD)
+    stranger.say_hello(A, BAD)
     eventually(lambda: BAD in a.nodes())
     caplog.clear()
     stranger.frame(frame)
@@ -185,7 +174,7 @@ def test_a_frame_that_is_too_long(nodes: Nodes, monkeypatch: pytest.MonkeyPatch)
     a = nodes.start(A)
     news = News(a)
     stranger = Stranger(a.address)
-    stranger.shake_hands(A, BAD)
+    stranger.say_hello(A, BAD)
     to_nobody = pack_reg_send(Pid(1, BAD, 77), Atom("nobody"), etf.encode(bytes(4000)))
     padding = 5000 - len(to_nobody)
     at_limit = pack_reg_send(Pid(1, BAD, 77), Atom("nobody"), etf.encode(bytes(4000 + padding)))
@@ -208,7 +197,7 @@ def test_a_peer_that_does_not_read(nodes: Nodes, monkeypatch: pytest.MonkeyPatch
     news = News(a)
     stranger = Stranger(a.address)
     stranger.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    stranger.shake_hands(A, BAD)
+    stranger.say_hello(A, BAD)
     eventually(lambda: BAD in a.nodes())
     ref = a.remote("nobody", BAD)
     sent = 0
@@ -230,7 +219,7 @@ def test_who_sends_more_than_is_read_waits(nodes: Nodes, reads: bool) -> None:
     a, _ = nodes.meet(A, B)
     stranger = Stranger(a.address)
     stranger.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
-    stranger.shake_hands(A, BAD)
+    stranger.say_hello(A, BAD)
     eventually(lambda: BAD in a.nodes())
     ref = a.remote("nobody", BAD)
     sent: list[int] = []
@@ -265,8 +254,8 @@ def test_a_silent_peer(nodes: Nodes) -> None:
     a = nodes.start(A, net_ticktime=1)
     news = News(a)
     silent, ticking = Stranger(a.address), Stranger(a.address)
-    silent.shake_hands(A, BAD)
-    ticking.shake_hands(A, B)
+    silent.say_hello(A, BAD)
+    ticking.say_hello(A, B)
     until_connected(a, B, BAD)
     done = threading.Event()
 

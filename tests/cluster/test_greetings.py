@@ -12,21 +12,20 @@ from typing import Any
 import pytest
 
 import locks
+from locks.net.book import NAMES, News
+from locks.net.budgets import Limits
+from locks.net.link import Link
 from locks.node.peers.greeting import PROTOCOL, Greeting, pack_greeting, unpack_greeting
 from locks.otp.bytes.fields import BadMessage
 from locks.otp.bytes.terms import Atom
-from locks.otp.links.budgets import Limits
-from locks.otp.links.link import Link
-from locks.otp.names import address_book
-from locks.otp.names.address_book import NAMES
 from locks.wire.forms import OURS
 from tests.cluster.nodes import ODD, A, B, C, Nodes, Peer, peer, until_connected, until_members
 from tests.helpers import eventually
 
 
-def peer_of(node: locks.node.Node) -> Peer:
+def peer_of(node: locks.node.Node, ticktime: float = 15.0) -> Peer:
     """A peer that says what a test wants it to say, connected with a node."""
-    return Peer(node.address, node.name)
+    return Peer(node.address, node.name, ticktime=ticktime)
 
 
 def greetings(odd: Peer) -> Iterator[Greeting]:
@@ -39,7 +38,7 @@ def greetings(odd: Peer) -> Iterator[Greeting]:
 def addresses(node: locks.node.Node) -> dict[str, Any]:
     """The nodes that a node knows of."""
     assert node.cluster is not None
-    return node.cluster.distribution.addresses
+    return {name: each.address for name, each in node.cluster.distribution.book.known.items()}
 
 
 def knows(node: locks.node.Node, *names: str) -> Callable[[], bool]:
@@ -54,7 +53,6 @@ GOOD = (
     Atom("greeting"),
     PROTOCOL,
     1,
-    15.0,
     [("x@h", "h", 9, 0.0), ("y@h", "h", 9, 3.5)],
     tuple(Limits()),
 )
@@ -62,15 +60,14 @@ GOOD = (
 
 def test_a_greeting_there_and_back() -> None:
     """What is packed is unpacked."""
-    known = [address_book.News("x@h", ("h", 9), 0.0), address_book.News("y@h", ("h", 9), 3.5)]
+    known = [News("x@h", ("h", 9), 0.0), News("y@h", ("h", 9), 3.5)]
     few = Limits()._replace(waits=1)
-    limited = pack_greeting(1, 15.0, known, few)
-    assert unpack_greeting(limited) == (1, 15.0, known, few)
-    assert unpack_greeting(GOOD) == (1, 15.0, known, Limits())
+    limited = pack_greeting(1, known, few)
+    assert unpack_greeting(limited) == (1, known, few)
+    assert unpack_greeting(GOOD) == (1, known, Limits())
     for wrong in ((), (1, 1, 1), (1, 1, 1, 1, 1), (1, 0, 1, 1), [1, 1, 1, 1], (1, True, 1, 1.5)):
         with pytest.raises(BadMessage, match="should be 4 limits"):
             unpack_greeting((*limited[:-1], wrong))
-    assert unpack_greeting(pack_greeting(1, 0.001, [], few)).ticktime == 0.1  # the nearest
 
 
 WRONG: dict[str, tuple[int, list[Any]]] = {
@@ -79,8 +76,7 @@ WRONG: dict[str, tuple[int, list[Any]]] = {
         [-1, PROTOCOL - 1, PROTOCOL + 1, True, float(PROTOCOL), str(PROTOCOL), None, 2**64],
     ),
     "version": (3, [-1, True, 1.0, "1", None, 2**63, 2**8192 - 3]),
-    "ticktime": (4, [0.0, 0.09, -1.0, 86_401.0, math.inf, math.nan, 15, True, "15", None, 2**70]),
-    "known": (5, [None, (), "x", {}, [("x@h", "h", 9, 0.0)] * (NAMES + 1), 5]),
+    "known": (4, [None, (), "x", {}, [("x@h", "h", 9, 0.0)] * (NAMES + 1), 5]),
 }
 ENTRIES: dict[str, list[Any]] = {
     "name": [
@@ -105,18 +101,18 @@ ENTRIES: dict[str, list[Any]] = {
 
 def wrong_greetings() -> list[Any]:
     """Greetings with one thing wrong in each."""
-    made: list[Any] = [GOOD[:6], GOOD[:2], (*GOOD, "more"), list(GOOD)]
+    made: list[Any] = [GOOD[:5], GOOD[:2], (*GOOD, "more"), list(GOOD)]
     for place, values in WRONG.values():
         made += [(*GOOD[:place], value, *GOOD[place + 1 :]) for value in values]
     for place, values in enumerate(ENTRIES.values()):
         for value in values:
             entry: list[Any] = ["x@h", "h", 9, 0.0]
             entry[place] = value
-            made.append((*GOOD[:5], [("fine@h", "h", 9, 0.0), tuple(entry)], GOOD[6]))
+            made.append((*GOOD[:4], [("fine@h", "h", 9, 0.0), tuple(entry)], GOOD[5]))
     return [
         *made,
         *(
-            (*GOOD[:5], [entry], GOOD[6])
+            (*GOOD[:4], [entry], GOOD[5])
             for entry in ((), ("x@h", "h", 9), (1,) * 5, ["x@h", "h", 9, 0.0], 7)
         ),
     ]
@@ -149,12 +145,11 @@ def test_a_greeting_of_another_time_is_refused_in_words(nodes: Nodes, version: i
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"ticktime": 0.0001},
         {"protocol": 7},
         {"known": [("x@127.0.0.1", "127.0.0.1", 70_000)]},
         {"known": [(f"x{n}@127.0.0.1", "127.0.0.1", 9) for n in range(10_000)]},
     ],
-    ids=["ticktime", "protocol", "port", "10,000 names"],
+    ids=["protocol", "port", "10,000 names"],
 )
 def test_a_wrong_greeting_ends_the_connection_and_changes_nothing(
     nodes: Nodes, caplog: pytest.LogCaptureFixture, wrong: dict[str, Any]
@@ -192,8 +187,7 @@ def test_a_short_ticktime_is_for_one_link(nodes: Nodes, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(Link, "tick", noted)
     a, _ = nodes.meet(A, B)
-    odd = peer_of(a)
-    odd.greet(ticktime=0.1)
+    odd = peer_of(a, ticktime=0.1)
     eventually(lambda: ticks.count(ODD) > 20)
     assert ticks.count(B) <= 3
     odd.close()

@@ -255,7 +255,7 @@ def test_a_name_that_is_taken(nodes: Nodes) -> None:
     a = nodes.start(A)
     actor = Member.start()
     a.register("taken", actor)
-    for name in ("taken", "locks_server", "net_kernel"):
+    for name in ("taken", "locks_server"):
         with pytest.raises(locks.MisuseError, match="is in use on"):
             groups.join("g", actor, node=a, scope=name)
     groups.join("g", actor, node=a, scope="free")
@@ -277,7 +277,7 @@ def test_what_others_may_not_say(
     def connect() -> None:
         nonlocal stranger
         stranger = Stranger(a.address)
-        stranger.shake_hands(A, BAD)
+        stranger.say_hello(A, BAD)
         eventually(lambda: BAD in a.nodes())
 
     bad, member, elsewhere = Pid(1, BAD, 77), Pid(2, BAD, 77), Pid(2, "else@where", 1)
@@ -329,7 +329,7 @@ def test_memberships_of_a_node_are_counted(
 
     def meet() -> Callable[..., None]:
         stranger = Stranger(a.address)
-        stranger.shake_hands(A, BAD)
+        stranger.say_hello(A, BAD)
         eventually(lambda: BAD in a.nodes())
 
         def say(*term: Any) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import re
 from concurrent.futures import Future
 from typing import Any
 
 import pytest
 
 import locks
+import locks_leader
 from locks.errors import LimitExceeded
 from locks.node.server import listener
 from tests.cluster.nodes import A, Nodes, Tx, link, until_members
@@ -132,3 +134,33 @@ def test_watches_that_were_begun_before_the_server_came(
         eventually(lambda: "watched no x/2: this program has 2 watches" in caplog.text)
     eventually(lambda: again.statistics().watches == 2)
     assert link(again, client.name).closed is None
+
+
+@pytest.mark.slow
+def test_an_election_at_a_limit_says_so_and_goes_on_later(
+    nodes: Nodes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It logs the refusal once, names it where a call times out, asks again in a while, and leads when there is room."""
+
+    class Polite(locks_leader.Behaviour):
+        def handle_leader_call(self, request: Any, *_: Any) -> Any:
+            return request
+
+    a = nodes.start(A, limits={"requests": 2})
+    client = nodes.client(a)
+    tx = Tx(client)
+    tx.lock(("x",), [A])  # an election needs two
+    instance = locks_leader.start(Polite, resource="e", nodes=[A], node=client)
+    refused = r"could not get the write lock on election .e. merge: this program has 2 locks"
+    eventually(lambda: re.search(f"waiting to be elected in 'e': {refused}", caplog.text))
+    with pytest.raises(locks_leader.LeaderTimeout, match=refused):
+        locks_leader.leader_call(instance, 1, timeout=0.1)
+    instance.stop()
+    other = locks_leader.Election("f", nodes=[A], node=client)
+    with pytest.raises(locks_leader.LeaderTimeout, match=refused.replace(".e.", ".f.")):
+        other.run(print, timeout=2)
+    assert 2 <= a.statistics().refused < 10
+    instance = locks_leader.start(Polite, resource="e", nodes=[A], node=client)
+    tx.end()
+    assert locks_leader.leader_call(instance, 2, timeout=LIMIT) == 2
+    instance.stop()

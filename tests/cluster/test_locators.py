@@ -1,11 +1,8 @@
-"""Servers whose addresses may change: those that a locator knows, and those that Erlang's port mapper knows."""
+"""Servers whose addresses may change: a locator knows them."""
 
 from __future__ import annotations
 
 import logging
-import os
-import shutil
-import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -15,22 +12,15 @@ import gevent
 import pytest
 
 import locks
-from locks.otp.names.addresses import Locator
-from locks.otp.names.ways import Finder
+from locks.net.addresses import Locator
+from locks.net.book import Finder
 from locks.otp.notices import Notices
 from locks.program import default, meeting
 from tests.cluster.harness import COOKIE, World
 from tests.cluster.servers import LIMIT
 from tests.helpers import eventually, free_port
-from tests.otp.erlang import port_mapper
-from tests.warm import Program
 
 NAME, OTHER = "a@127.0.0.1", "b@127.0.0.1"
-ONCE = """
-import locks
-with locks.transaction(timeout=30) as tx:
-    print(tx.write_lock(("a",)))
-"""
 
 
 @pytest.fixture(autouse=True)
@@ -153,27 +143,3 @@ def test_other_greenlets_run_while_a_locator_is_asked() -> None:
     with World() as world:
         default.start(servers=Slow({NAME: world.server(NAME).address}), cookie=COOKIE)
     greenlet.kill()
-
-
-@pytest.mark.skipif(shutil.which("epmd") is None, reason="no `epmd` on PATH (Debian: erlang-base)")
-def test_servers_by_the_port_mapper(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Servers without ports register, and are found there; also one that comes back at another port."""
-    names = [f"{letter}@127.0.0.1" for letter in "abc"]
-    given = [f"--servers={','.join(names)}"]
-    with port_mapper() as mapper, World() as world:
-        monkeypatch.setenv("ERL_EPMD_PORT", str(mapper))
-        monkeypatch.setenv("LOCKS_EPMD", "yes")
-        servers = [world.server(name, arguments=given) for name in names]
-        assert all(server.address for server in servers)
-        for server in servers[:2]:
-            process = Program(
-                [sys.executable, "-c", ONCE],
-                env={
-                    **os.environ,
-                    "LOCKS_SERVERS": ",".join(names),
-                    "LOCKS_COOKIE_FILE": str(world.cookie_file),
-                },
-            )
-            assert int(process.communicate(timeout=LIMIT)[0])
-            server.kill()
-            assert world.server(server.name, arguments=given).address

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import signal
 import threading
 from types import SimpleNamespace
@@ -11,11 +12,12 @@ import gevent
 import pytest
 
 import locks
+from locks.net import admission
+from locks.net.hello import read_hello
+from locks.net.link import Link
 from locks.otp import distribution
-from locks.otp.admission import rivals
-from locks.otp.admission.handshake import Handshake, Peer, Send
-from locks.otp.links.link import LOOKS, Link
 from locks.otp.options import NET_TICKTIME
+from locks.runtime.clock import monotonic
 from tests.cluster.harness import World, until_alive
 from tests.cluster.nodes import (
     A,
@@ -25,6 +27,7 @@ from tests.cluster.nodes import (
     Nodes,
     Stranger,
     Tx,
+    hello,
     link,
     peer,
     until_connected,
@@ -41,11 +44,8 @@ S = "s@127.0.0.1"
 def _claim(node: locks.node.Node, name: str) -> Stranger:
     """Say at a node's door that one is somebody else, and nothing more."""
     stranger = Stranger(node.address)
-    shake = Handshake(name=name, creation=5, cookie="unknown", challenge=1, peer=node.name)
-    (sent,) = shake.start()
-    assert isinstance(sent, Send)
-    stranger.send(sent.data)
-    assert stranger.socket.recv(3) == b"\x00\x03s"  # it is taken in, and answered
+    stranger.frame(hello(name, node.name))
+    assert read_hello(stranger.next_frame(), name).name == node.name  # it is answered
     return stranger
 
 
@@ -71,7 +71,7 @@ def test_a_proven_name_is_not_kept_out_by_an_attempt(nodes: Nodes, own: str) -> 
     proxy.stall()
     assert a.cluster is not None
     assert not a.connect(proxy.peer(B), timeout=0)
-    eventually(lambda: B in a.cluster.distribution._rivals._attempts)  # type: ignore[union-attr]
+    eventually(lambda: B in a.cluster.distribution._admission._attempts)  # type: ignore[union-attr]
     b.turn.run(b.cluster.distribution.connect, own, a.address)  # type: ignore[union-attr]
     until_members(a, B)
     until_members(b, own)
@@ -124,7 +124,9 @@ def test_an_answer_counts_whenever_silence_is_judged(
         server.turn.run(server.cluster.distribution._judge_silence, 0.001)
         looks.append(seconds)
 
-    monkeypatch.setattr(rivals, "gevent", SimpleNamespace(sleep=look_later))
+    monkeypatch.setattr(
+        admission, "gevent", SimpleNamespace(sleep=look_later, Timeout=gevent.Timeout)
+    )
     second = nodes.start(X)
     assert not second.connect(peer(server), timeout=0)
     eventually(lambda: "another program" in second.refusals.get(S, "") or news.told)
@@ -132,45 +134,39 @@ def test_an_answer_counts_whenever_silence_is_judged(
     assert news.told == []
 
 
-def test_heartbeats_leave_no_long_gap() -> None:
-    """Whenever something was sent last: when there are `LOOKS` looks after it, something is sent again."""
-    sent: list[bytes] = []
+def test_heartbeats_leave_no_long_gap(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each link gets one with every `LOOKS`th look, however often it is looked, and whatever else was sent."""
+    server, first = nodes.start(S), nodes.start(X)
+    assert first.connect(peer(server))
+    until_members(server, X)
+    assert server.cluster is not None
+    links = server.cluster.distribution
+    (link,) = links.links.values()
+    now = monotonic()
+    beats: list[float] = []
+    monkeypatch.setattr(Link, "beat", lambda one: beats.append(now) if one is link else None)
+    monkeypatch.setattr(distribution, "monotonic", lambda: now)
+    link.wanted, link.beat_due = 15.0, 0.0
+    look = 15.0 / distribution.CHECKS / distribution.LOOKS
 
-    class Socket:
-        def send(self, data: bytearray) -> int:
-            sent.append(bytes(data))
-            return len(data)
+    def looks() -> None:
+        nonlocal now
+        for number in range(40 * distribution.LOOKS):
+            now += look / 4
+            links._hub_ran_at = now
+            links._tick()
+            if number % 3:
+                link.send(b"x")
 
-    socket: Any = Socket()
-    anything: Any = None
-    made = Link(
-        Peer(X, 0, 1),
-        socket,
-        address=("127.0.0.1", 1),
-        hub=anything,
-        turn=anything,
-        tls=None,
-        ticktime=15,
-        frame_limit=100,
-        send_limit=100,
-        on_frame=anything,
-        on_lost=anything,
-        unsent=[],
-    )
-    for before in range(LOOKS):
-        for _ in range(before):
-            made.tick()
-        made.send(b"x")
-        made.flush()
-        sent.clear()
-        for _ in range(LOOKS):
-            assert not sent
-            made.tick()
-        assert sent == [bytes(4)]
+    server.turn.run(looks)
+    gaps = [after - before for before, after in itertools.pairwise(beats)]
+    assert len(gaps) >= 5
+    assert max(gaps) <= 15 / distribution.CHECKS
+    assert min(gaps) > 0.5 * 15 / distribution.CHECKS
     # What a program that computes still sends is enough for who asks whether it lives.
-    waits = min(max(NET_TICKTIME / rivals.PART, rivals.SIGNS[0]), rivals.SIGNS[1])
+    waits = min(max(NET_TICKTIME / admission.PART, admission.SIGNS[0]), admission.SIGNS[1])
     assert waits * 0.7 > NET_TICKTIME / distribution.CHECKS
-    assert rivals.SIGNS[1] < distribution.HANDSHAKE_TIME - 2  # the newcomer is still there
+    assert admission.SIGNS[1] < admission.HELLO_TIME - 2  # the newcomer is still there
 
 
 # --- A program that comes back ------------------------------------------------------------------
@@ -230,7 +226,7 @@ def test_the_same_program_connects_anew(nodes: Nodes, monkeypatch: pytest.Monkey
     """A program that knows that its link is lost takes the place of it at once, nobody is asked."""
     asked: list[Any] = []
     server, x = nodes.start(S), nodes.start(X, mesh=False)
-    monkeypatch.setattr(rivals.Rivals, "_doubt", lambda *_: asked.append(1))
+    monkeypatch.setattr(admission.Admission, "_doubt", lambda *_: asked.append(1))
     proxy = nodes.proxy(server)
     assert x.connect(proxy.peer(S))
     until_connected(server, X)

@@ -14,8 +14,7 @@ import gevent
 import pytest
 
 import locks
-from locks.otp import distribution
-from locks.otp.names import address_book
+from locks.net import book as books
 from tests.cluster.harness import COOKIE, World, until_alive
 from tests.cluster.nodes import (
     A,
@@ -291,7 +290,7 @@ def test_an_address_that_others_tell_is_checked(
     assert b.cluster is not None
     book = b.cluster.distribution.book
     book.hear(
-        C, [address_book.News(C, ("192.0.2.1", 9100), 0.0)], time.monotonic()
+        C, [books.News(C, ("192.0.2.1", 9100), 0.0)], time.monotonic()
     )  # as if it had been there
     assert a.connect(peer(b))
     eventually(lambda: "open to the network" in caplog.text)
@@ -307,7 +306,7 @@ def test_no_mesh(nodes: Nodes) -> None:
     until_members(c, B)
     assert a.nodes() == [B]
     assert c.nodes() == [B]
-    assert set(a.cluster.distribution.addresses) == set()  # type: ignore[union-attr]
+    assert set(a.cluster.distribution.book.known) == set()  # type: ignore[union-attr]
 
 
 # --- Processes ----------------------------------------------------------------------------------
@@ -333,7 +332,7 @@ while len(node.alive) < 2:
 # Somebody in the middle of a handshake, too.
 stranger = socket.create_connection(node.address)
 stranger.send(b"x")
-while not node.cluster.distribution._streams:
+while not node.cluster.distribution._admission.streams:
     time.sleep(0.001)
 read, write = os.pipe()
 child = os.fork()
@@ -369,15 +368,15 @@ def test_a_forked_child_holds_no_connection(nodes: Nodes, patched: bool) -> None
 
 def test_hearsay_is_forgotten(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
     """A node that only others know of is dialled no more when it is gone for long; a peer always is."""
-    monkeypatch.setattr(distribution, "FORGET", 0.5)
+    monkeypatch.setattr(books, "FORGET", 0.5)
     a, b = nodes.meet(A, B)
     assert a.cluster is not None
     nobody = ("127.0.0.1", 1)  # nobody listens there
-    rumour = [address_book.News("rumour@127.0.0.1", nobody, 0.0)]
+    rumour = [books.News("rumour@127.0.0.1", nobody, 0.0)]
     assert not a.connect("peer@127.0.0.1:1", timeout=0.01)
     a.turn.run(a.cluster.distribution.hear, B, rumour)
-    assert "rumour@127.0.0.1" in a.cluster.distribution.addresses
-    eventually(lambda: "rumour@127.0.0.1" not in a.cluster.distribution.addresses)
-    assert {"peer@127.0.0.1", B} <= a.cluster.distribution.addresses.keys()
+    assert "rumour@127.0.0.1" in a.cluster.distribution.book.known
+    eventually(lambda: "rumour@127.0.0.1" not in a.cluster.distribution.book.known)
+    assert {"peer@127.0.0.1", B} <= a.cluster.distribution.book.known.keys()
     assert a.nodes() == [B]
     assert b.nodes() == [A]

@@ -63,7 +63,7 @@ def test_nobody_takes_the_lock_of_another(nodes: Nodes, what: str) -> None:
     tx.lock(("held",), [A])
     assert [each.agent for each in a.view(("held",)).holders] == [agent]
     stranger = Stranger(b.address)
-    stranger.shake_hands(b.name, BAD)
+    stranger.say_hello(b.name, BAD)
     eventually(lambda: BAD in b.nodes())
     pid = pid_of(agent, b.cluster.distribution.creation)  # type: ignore[union-attr]
     for frame in FORGED[what](pid, client):

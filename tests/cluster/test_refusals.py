@@ -11,12 +11,11 @@ from typing import Any
 import pytest
 
 import locks
-from locks.otp.admission.strangers import LONGEST
 from locks.otp.bytes import etf
 from locks.otp.bytes.frames import pack_reg_send, pack_send
 from locks.otp.bytes.terms import Atom, Pid, Reference
 from locks.otp.process.processes import CAST
-from locks.otp.tunnel.messages import TUNNELS
+from locks.ranges import LONGEST_LINE as LONGEST
 from locks.wire.forms import LOCK_SERVER, OURS
 from tests.cluster.nodes import A, B, C, Nodes, Stranger, link, peer
 from tests.helpers import eventually
@@ -109,7 +108,7 @@ def test_something_else_answers(
     [
         (b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", "it uses another protocol, b'GET / HTTP"),
         (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(700), "it uses TLS, but this"),
-        (b"\xff\xff" + bytes(100), "that is not a node's handshake: b'\\xff\\xff"),
+        (b"\xff\xff" + bytes(100), "that is not a node's hello: b'\\xff\\xff"),
     ],
 )
 def test_somebody_else_asks(
@@ -169,7 +168,7 @@ def test_large_bad_messages_write_short_lines(
     unreadable = b"p" + etf.encode((99, large)) + b"\x83\x00"
     for bad_message in (*wrong, *wrong, b""):
         stranger = Stranger(a.address)
-        stranger.shake_hands(A, BAD)
+        stranger.say_hello(A, BAD)
         try:
             stranger.frame(pack_reg_send(bad, Atom("locks_server"), etf.encode(large)))
             stranger.frame(pack_send(to_agent, etf.encode(large)))
@@ -207,7 +206,7 @@ def test_no_answer_for_others(nodes: Nodes) -> None:
     assert a.cluster is not None
     assert forger.cluster is not None
     told: list[Any] = []
-    asked = (other.name, TUNNELS, "a question", lambda *answer: told.append(answer), True)
+    asked = (other.name, "nobody", "a question", lambda *answer: told.append(answer), True)
     reference = a.turn.run(a.cluster.processes.call, *asked)
     connection = link(forger, A)
     answer = etf.encode((reference, "forged"))

@@ -14,7 +14,7 @@ import pytest
 
 from tests.cluster import soak
 from tests.cluster.harness import Address, Proxy
-from tests.cluster.soak import Hold, Job, Pause, overlaps, twice, violations
+from tests.cluster.soak import Calm, Hold, Job, Pause, overlaps, twice, violations
 from tests.helpers import EXPLORE, SEED, eventually
 
 
@@ -23,11 +23,11 @@ def held(owner: str, token: int, begin: float, end: float, lock_id: int = 0) -> 
     return Hold(lock_id, owner, owner, token, begin - 0.1, begin, end, end + 0.01)
 
 
-def wrong(*holds: Hold, pauses: tuple[Pause, ...] = ()) -> list[str]:
+def wrong(*holds: Hold, pauses: tuple[Pause, ...] = (), calms: tuple[Calm, ...] = ()) -> list[str]:  # fmt: skip
     """What is wrong with these."""
     mixed = list(holds)
     random.Random(1).shuffle(mixed)
-    return list(violations(mixed, pauses))
+    return list(violations(mixed, pauses, calms))
 
 
 @pytest.mark.parametrize(
@@ -59,6 +59,9 @@ def test_owners_and_their_successors() -> None:
     late = task("a", 5, 1), task("b", 7, 4), task("b", 8, 5), task("a", 5, 14)
     assert wrong(*late)
     assert not wrong(*late, pauses=(Pause("a", 5, 14),))
+    short = task("a", 5, 1), task("b", 7, 4), task("a", 5, 6)
+    assert not wrong(*short, calms=(Calm(3, 5), Calm(7, 20)))
+    assert wrong(*short, calms=(Calm(5, 7),))
 
 
 @pytest.mark.parametrize(
@@ -88,6 +91,7 @@ def test_a_holder_that_was_paused() -> None:
     two = held("a", 5, 1, 20), held("b", 6, 3, 21)
     assert not wrong(*two, pauses=(Pause("a", 2, 18),))
     assert wrong(*two, pauses=(Pause("b", 2, 18),))
+    assert wrong(*two, pauses=(Pause("a", 2, 18),), calms=(Calm(19, 22),))
     assert [round(seconds, 2) for *_, seconds in overlaps(two)] == [17.0]
 
 

@@ -32,7 +32,7 @@ class Reader(Stranger):
     def __init__(self, node: locks.node.Node) -> None:
         super().__init__(node.address)
         self.node = node
-        self.shake_hands(node.name, "reader@127.0.0.1")
+        self.say_hello(node.name, "reader@127.0.0.1")
         self.me = Pid(5, "reader@127.0.0.1", 77)
         self.said = self.messages()
         self.pages = 0
@@ -227,7 +227,7 @@ def test_a_queue_that_is_not_answered(nodes: Nodes, monkeypatch: pytest.MonkeyPa
     agent = b.spawn_agent()
     agent.lock_all(wanted(*range(150)), 20)
     with monkeypatch.context() as patched:
-        patched.setattr(b.cluster.readers, "flush", lambda: None)  # type: ignore[union-attr]
+        patched.setattr(b.cluster.readers, "_serve", lambda: None)  # type: ignore[union-attr]
         with program_of(a), pytest.raises(locks.LockTimeout):
             locks.queue(TABLE, node=B, timeout=0.3)
         eventually(lambda: readings(b) == [])

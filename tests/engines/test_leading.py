@@ -12,6 +12,7 @@ import locks
 from locks.engines.leading import Leading
 from locks.node.marks import memory_of
 from locks.shapes.once import MarkAsker
+from tests.helpers import eventually
 
 ID = ("test of leading",)
 
@@ -85,3 +86,30 @@ def test_servers_that_can_not_keep_it_do_not_stop_the_leader(
     one.give_up()
     with pytest.raises(locks.errors.NotHeld):
         one.ran("x", 3)
+
+
+def test_who_has_ended_watches_nothing() -> None:
+    """One program may begin and end many; and one whose node was stopped watches on the next one."""
+    locks.start(servers=locks.HERE)
+    before = locks.statistics().watches
+    for _ in range(3):
+        one = Leading(ID, "one")
+        assert one.lead(None)
+        one.give_up()
+        assert locks.statistics().watches == before + 1
+        one.end()
+        one.end()
+        assert locks.statistics().watches == before
+    one.follow()
+    locks.stop()
+    locks.start(servers=locks.HERE)
+    two = Leading(ID, "two")
+    assert one.lead(None)
+    one.ran("x", 10)
+    one.give_up()
+    assert two.lead(None)
+    two.mark({"y": 20})
+    eventually(lambda: one.marks == {"x": 10, "y": 20})
+    for each in (one, two):
+        each.end()
+    assert locks.statistics().watches == before

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import os
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -10,6 +13,7 @@ import pytest
 from examples.cautionary_tale.drafts import DRAFTS
 from examples.exercises import test_exercises as sheet
 from tests.examples.exercise_solutions import SOLUTIONS
+from tests.helpers import ROOT
 
 CHECKS = [
     *((sheet.test_answers, (number,)) for number in range(1, 13)),
@@ -32,3 +36,21 @@ def test_the_solution_is_right_and_the_empty_sheet_is_not(
     for name, value in SOLUTIONS.items():
         monkeypatch.setattr(sheet, name, value)
     check(*arguments)
+
+
+@pytest.mark.slow
+def test_each_process_collects_the_same() -> None:
+    """Or `pytest -n 2 examples/exercises` would refuse to run: hashes and addresses differ between processes."""
+    command = [sys.executable, "-m", "pytest", "-q", "--collect-only", "-p", "no:cacheprovider"]
+    found = [
+        subprocess.run(  # a warm program would have the hashes of this one
+            [*command, "examples/exercises"],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+        ).stdout.splitlines()[:-1]
+        for seed in ("1", "2")
+    ]
+    assert found[0] == found[1]
+    assert len(found[0]) >= len(CHECKS)

@@ -9,9 +9,7 @@ import pytest
 
 import locks
 import locks_leader
-from locks.otp.admission.strangers import NoWay
-from locks.otp.tunnel import wishes
-from locks.otp.tunnel.tunnels import Tunnels
+from locks.net import relay
 from tests.cluster.harness import Net, World
 from tests.cluster.nodes import Nodes, peer
 from tests.helpers import LIMIT, eventually
@@ -40,20 +38,20 @@ class Party:
         """One more."""
         return start_member(self._nodes.client(*self.servers), **self.options, **options)
 
-    def tunnels(self) -> int:
-        """How many the servers relay."""
-        return sum(len(node.cluster.tunnels.relay) for node in self.servers if node.cluster)
+    def passing(self) -> int:
+        """How many links pass through the servers."""
+        return sum(len(node.cluster.relays.switch) for node in self.servers if node.cluster)
 
 
 def test_client_programs_elect_a_leader(nodes: Nodes) -> None:
-    """All follow it, have its state, and call it through each other; two of them need one connection."""
+    """All follow it, have its state, and call it through each other; two of them need one link."""
     party = Party(nodes, 4)
     leader, others = agreed(party.members)
     for number, member in enumerate(party.members):
         member.store(f"k{number}")
     have(party.members, k0=1, k1=1, k2=1, k3=1)
     assert len(leader.info.candidates) == 3
-    eventually(lambda: party.tunnels() == 6)
+    eventually(lambda: party.passing() == 6)
     assert all(member.node.alive == {member.node.name, *SERVERS} for member in others)
 
 
@@ -89,7 +87,7 @@ def test_the_new_leader_asks_for_the_states_of_client_programs(nodes: Nodes) -> 
 
 @pytest.mark.parametrize("lost", [0, 2])
 def test_the_loss_of_one_server_changes_nothing_in_the_end(nodes: Nodes, lost: int) -> None:
-    """Tunnels over it are made anew over the others; there is one leader, and the state is kept."""
+    """Links over it are made anew over the others; there is one leader, and the state is kept."""
     party = Party(nodes, 3)
     agreed(party.members)
     party.members[0].store("a")
@@ -97,7 +95,7 @@ def test_the_loss_of_one_server_changes_nothing_in_the_end(nodes: Nodes, lost: i
     eventually(lambda: _written(party.members[1], "b"))
     agreed(party.members)
     have(party.members, a=1, b=1)
-    eventually(lambda: party.tunnels() == 3)
+    eventually(lambda: party.passing() == 3)
 
 
 def _written(member: Member, key: str) -> bool:
@@ -156,11 +154,8 @@ def test_a_candidate_whose_connections_are_missing_does_no_harm(
 ) -> None:
     """The lock alone decides who leads: one, and in rising terms. When there is a way, the others follow."""
 
-    def no_way(tunnels: Tunnels, name: str) -> Any:
-        raise NoWay(f"there is no way to {name}", cause="no way")
-
     with monkeypatch.context() as patched:
-        patched.setattr(Tunnels, "dial", no_way)
+        patched.setattr(relay, "TRIED", 0)  # there is no way to any node
         party = Party(nodes, 3)
         terms = []
         members = party.members[:]
@@ -209,13 +204,14 @@ def test_when_the_election_is_over_its_connections_are_closed(
     nodes: Nodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After a while; client nodes are connected with servers alone again."""
-    monkeypatch.setattr(wishes, "LINGER", 0.05)
+    monkeypatch.setattr(relay, "LINGER", 0.05)
+    monkeypatch.setattr(relay, "PERIOD", 0.05)
     party = Party(nodes, 3)
     agreed(party.members)
     for member in party.members:
         member.ref.stop()
     eventually(lambda: all(not member.node.nodes(hidden=True) for member in party.members))
-    eventually(lambda: party.tunnels() == 0)
+    eventually(lambda: party.passing() == 0)
 
 
 @pytest.mark.parametrize(

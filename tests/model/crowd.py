@@ -1,14 +1,13 @@
 """A crowd in virtual time: many clients of some programs want one lock of several servers.
 
 Worlds (`locks_lab.worlds`) leave out time. Here messages cost processor time, and a program or a server handles one message after the
-other. Machines, lines at the gate, the order in which links are read, and the frames that overtake others are the product's own.
+other. Machines and lines at the gate are the product's own. Links are served in turn, some messages at a time, as the product's hub does it.
 """
 
 from __future__ import annotations
 
 import heapq
-import struct
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, NamedTuple
@@ -19,26 +18,20 @@ from locks.core.messages import (
     AgentEffect,
     AnswerWait,
     Ended,
-    Release,
-    Remove,
     Request,
-    StandingElsewhere,
     Surrender,
     ToAgent,
     ToServer,
 )
 from locks.core.server.machine import ServerMachine
 from locks.model import RIVALS, AgentId, LockId, Mode
-from locks.otp.links.backlog import Backlog
-from locks.otp.links.budgets import Pace
 from locks_lab.worlds.host import Violation
 from locks_lab.worlds.rules import OURS, Rule
 
 LOCK: LockId = ("lock",)
-URGENT = (Remove, Release, StandingElsewhere)
 MESSAGE, EFFECT, CLIENT, DELAY = 40e-6, 10e-6, 100e-6, 50e-6  # seconds
 HOLD = 0.001
-LENGTH = struct.Struct(">I")
+PIECE = 30  # messages of a link that are read at once
 
 
 class Shape(NamedTuple):
@@ -51,57 +44,57 @@ class Shape(NamedTuple):
     rounds: int = 1
 
 
-class Station:
-    """A program or a server, on a processor of its own; it reads its links by the product's rules."""
+class Turns:
+    """The links that have input, in the order in which they are served."""
 
-    def __init__(self, crowd: Crowd, name: str, pace: Pace) -> None:
+    def __init__(self) -> None:
+        self.line: deque[str] = deque()
+
+    def next(self) -> str | None:
+        """The next one, which leaves the line."""
+        return self.line.popleft() if self.line else None
+
+
+class Station:
+    """A program or a server, on a processor of its own; it serves its links in turn."""
+
+    def __init__(self, crowd: Crowd, name: str, turns: Turns) -> None:
         self.crowd = crowd
         self.name = name
-        self.pace = pace
+        self.turns = turns
         self.works = False
-        self.mail: list[Any] = []
-        self.links: dict[str, Backlog] = {}
+        self.links: dict[str, deque[Any]] = defaultdict(deque)
 
     def arrive(self, source: str, agent: AgentId, message: Any) -> None:
         """A message of a link can be read."""
-        link = self.links.setdefault(source, Backlog(4, self._kind))
-        link.add(LENGTH.pack(4) + LENGTH.pack(len(self.mail)))
-        self.mail.append((agent, message))
-        link.look_ahead()
-        self._enter(source)
+        if not self.links[source]:
+            self.turns.line.append(source)
+        self.links[source].append((agent, message))
         if not self.works:
             self._go_on()
-
-    def _kind(self, frame: bytes) -> tuple[bytes, bool]:
-        agent, message = self.mail[LENGTH.unpack(frame)[0]]
-        return repr(agent).encode(), isinstance(message, URGENT)
-
-    def _enter(self, source: str) -> None:
-        self.pace.enter(source, self.pace.share(source), partial(self._serve, source))
 
     def _go_on(self) -> None:
-        go = self.pace.next()
-        if go is not None:
-            go()
-        elif any(link.waits for link in self.links.values()):
+        source = self.turns.next()
+        if source is not None:
+            self._serve(source, PIECE)
+        elif any(self.links.values()):
             raise Violation(f"{self.name} is idle while there is input")
 
-    def _serve(self, source: str) -> None:
-        frame = self.links[source].next()
-        assert frame is not None
-        agent, message = self.mail[LENGTH.unpack(frame)[0]]
-        took, done = self.handle(agent, message)
+    def _serve(self, source: str, left: int) -> None:
+        took, done = self.handle(*self.links[source][0])
         self.works = True
-        self.crowd.at(took, self._served, source, took, done)
+        self.crowd.at(took, self._served, source, left - 1, done)
 
-    def _served(self, source: str, took: float, done: Callable[[], None]) -> None:
-        self.works = False
-        self.pace.served(self.pace.share(source), took)
-        if self.links[source].waits:
-            self._enter(source)
+    def _served(self, source: str, left: int, done: Callable[[], None]) -> None:
         done()
-        if not self.works:
-            self._go_on()
+        self.links[source].popleft()
+        if self.links[source] and left:
+            self._serve(source, left)
+            return
+        self.works = False
+        if self.links[source]:
+            self.turns.line.append(source)
+        self._go_on()
 
     def handle(self, agent: AgentId, message: Any) -> tuple[float, Callable[[], None]]:
         """How long a message takes, and what follows it."""
@@ -111,8 +104,8 @@ class Station:
 class Server(Station):
     """A lock server."""
 
-    def __init__(self, crowd: Crowd, name: str, pace: Pace, machine: ServerMachine) -> None:
-        super().__init__(crowd, name, pace)
+    def __init__(self, crowd: Crowd, name: str, turns: Turns, machine: ServerMachine) -> None:
+        super().__init__(crowd, name, turns)
         self.machine = machine
 
     def handle(self, agent: AgentId, message: Any) -> tuple[float, Callable[[], None]]:
@@ -125,8 +118,8 @@ class Server(Station):
 class Program(Station):
     """A program with many clients; what a client does is a message of its program to itself."""
 
-    def __init__(self, crowd: Crowd, name: str, pace: Pace) -> None:
-        super().__init__(crowd, name, pace)
+    def __init__(self, crowd: Crowd, name: str, turns: Turns) -> None:
+        super().__init__(crowd, name, turns)
         self.clients: dict[AgentId, Client] = {}
         self.lines = Lines()
 
@@ -195,7 +188,7 @@ class Crowd:
         overtaken: How often a request was overtaken there by a later one that it excludes, at most.
     """
 
-    def __init__(self, shape: Shape, rule: Rule = OURS, pace: type[Pace] = Pace) -> None:
+    def __init__(self, shape: Shape, rule: Rule = OURS, turns: type[Turns] = Turns) -> None:
         self.shape, self.rule = shape, rule
         self.now = 0.0
         self.ended = 0
@@ -207,11 +200,9 @@ class Crowd:
         self._planned = 0
         self._last: dict[tuple[str, str], float] = defaultdict(float)
         made = [f"n{number}" for number in range(1, shape.servers + 1)]
-        self.servers = {
-            name: Server(self, name, pace(lambda: self.now), rule.server(name)) for name in made
-        }
+        self.servers = {name: Server(self, name, turns(), rule.server(name)) for name in made}
         names = [f"p{number}" for number in range(1, shape.programs + 1)]
-        self.programs = {name: Program(self, name, pace(lambda: self.now)) for name in names}
+        self.programs = {name: Program(self, name, turns()) for name in names}
         for number in range(1, shape.clients + 1):
             program = self.programs[names[number % len(names)]]
             mode: Mode = "read" if number <= shape.reads * shape.clients else "write"

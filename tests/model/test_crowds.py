@@ -5,7 +5,6 @@ And a hand-over costs as much time and as many messages, however many wait. Wron
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,10 +12,9 @@ import pytest
 from locks.core.messages import Remove
 from locks.core.server.machine import ServerMachine
 from locks.core.server.table import LockTable
-from locks.otp.links.budgets import Pace
 from locks_lab.worlds.host import Violation
 from locks_lab.worlds.rules import OURS, RULES, OtherServer, Rule
-from tests.model.crowd import Crowd, Shape
+from tests.model.crowd import Crowd, Shape, Turns
 
 READERS = Shape(clients=12, reads=0.5, rounds=10)
 
@@ -60,12 +58,12 @@ def test_neither_readers_nor_writers_are_starved(reads: float) -> None:
 # --- Wrong rules are caught -------------------------------------------------------------------------
 
 
-class PausingPace(Pace):
+class PausingTurns(Turns):
     """A node that was served has to pause although nobody else has input."""
 
     paused = False
 
-    def next(self) -> Callable[[], object] | None:
+    def next(self) -> str | None:
         self.paused = not self.paused
         return super().next() if self.paused else None
 
@@ -103,17 +101,17 @@ class ForgetfulServer(ServerMachine):
 
 
 @pytest.mark.parametrize(
-    ("shape", "rule", "pace", "said"),
+    ("shape", "rule", "turns", "said"),
     [
-        (Shape(10), OURS, PausingPace, "is idle while there is input"),
-        (Shape(10), Rule("", "", server=NoExclusionServer), Pace, "two clients hold the lock"),
-        (Shape(10, 1), Rule("", "", server=ForgetfulServer), Pace, "stuck after 1 transactions"),
+        (Shape(10), OURS, PausingTurns, "is idle while there is input"),
+        (Shape(10), Rule("", "", server=NoExclusionServer), Turns, "two clients hold the lock"),
+        (Shape(10, 1), Rule("", "", server=ForgetfulServer), Turns, "stuck after 1 transactions"),
     ],
 )
-def test_a_wrong_rule_is_caught(shape: Shape, rule: Rule, pace: type[Pace], said: str) -> None:
+def test_a_wrong_rule_is_caught(shape: Shape, rule: Rule, turns: type[Turns], said: str) -> None:
     """Links that pause, a table that grants everything, a server that keeps what has ended."""
     with pytest.raises(Violation, match=said):
-        Crowd(shape, rule, pace).run()
+        Crowd(shape, rule, turns).run()
 
 
 @pytest.mark.parametrize("servers", [1, 3])

@@ -24,6 +24,19 @@ needs_browser = pytest.mark.skipif(PATH is None, reason=NO_BROWSER)
 CLIENTS = ("write a; write b", "write b; write c", "write c; write a")
 RING = "#" + "&".join([*(f"client={quote(each)}" for each in CLIENTS), "at=0"])
 
+PHONE = 390  # pixels
+TO_THE_CIRCLE = 17  # moves
+ARROWS_IN_LABELS = """
+[...document.querySelectorAll('.edge')].filter((edge) => {
+    const tip = edge.getPointAtLength(edge.getTotalLength());
+    return [...document.querySelectorAll('.graph text')].some((each) => {
+        const box = each.getBBox();
+        return tip.x > box.x - 4 && tip.x < box.x + box.width + 4
+            && tip.y > box.y && tip.y < box.y + box.height;
+    });
+}).length
+"""
+
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
@@ -101,6 +114,9 @@ def test_a_ring_of_three_by_the_keyboard_alone(address: str, browser: Browser) -
             break
     assert "Client 3 yields, because the youngest" in browser.text(".said")
     assert any(text.count("waits for") == 3 for text in seen), "the whole ring was there"
+    assert (
+        next(at for at, text in enumerate(seen, 1) if text.count("waits for") == 3) == TO_THE_CIRCLE
+    )
     for back in range(move - 1, -1, -1):
         browser.press("ArrowLeft")
         at(browser, back)
@@ -120,6 +136,43 @@ def test_a_ring_of_three_by_the_keyboard_alone(address: str, browser: Browser) -
 
 @pytest.mark.slow
 @needs_browser
+def test_on_a_phone(address: str, browser: Browser) -> None:
+    """It fits; the buttons stay in sight; the circle is red and named, its edges name the locks, and no arrow ends in a label."""
+    browser.look(PHONE, 844)
+    open_page(browser, address + RING)
+    for move in range(1, TO_THE_CIRCLE + 1):
+        assert not browser.text(".circle")
+        browser.run("document.querySelector('.next').click()")
+        at(browser, move)
+    said = "A circle: client 1 → client 2 → client 3 → client 1."
+    assert browser.text(".circle").startswith(said)
+    assert browser.run("document.querySelectorAll('circle.bad, .edge.bad').length") == 6
+    locks = browser.run(
+        "[...document.querySelectorAll('text.lock.bad')].map((each) => each.textContent)"
+    )
+    assert sorted(locks) == ["a", "b", "c"]
+    assert browser.run("document.querySelector('.graph').getBoundingClientRect().top < innerHeight")
+    browser.run("scrollTo(0, document.body.scrollHeight)")
+    assert browser.run("document.querySelector('.next').getBoundingClientRect().top >= 0")
+    for situation in range(
+        1, browser.run("document.querySelector('#situations').options.length"), 3
+    ):
+        browser.run(
+            f"(it => {{ it.selectedIndex = {situation}; it.dispatchEvent(new Event('change')); }})"
+            "(document.querySelector('#situations'))"
+        )
+        browser.wait("new URLSearchParams(location.hash.slice(1)).get('at') === '0'")
+        for _ in range(TO_THE_CIRCLE):
+            browser.press("ArrowRight")
+        at_the_end = "!!document.querySelector('.board > .over, .board > .wrong')"
+        browser.wait(f"location.hash.includes('&at={TO_THE_CIRCLE}') || {at_the_end}")
+        assert browser.run("document.documentElement.scrollWidth") == PHONE
+        assert not browser.run(ARROWS_IN_LABELS)
+    assert not browser.errors
+
+
+@pytest.mark.slow
+@needs_browser
 @pytest.mark.skipif(not AXE, reason="LOCKS_AXE does not name axe.min.js")
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_everybody_can_use_it(address: str, browser: Browser, dark: bool) -> None:
@@ -130,10 +183,10 @@ def test_everybody_can_use_it(address: str, browser: Browser, dark: bool) -> Non
     browser.press("w")
     browser.wait("document.querySelectorAll('.board').length === 2")
     browser.run(Path(AXE).read_text(encoding="utf-8") + "; 0")
-    for width in (1280, 390):
+    for width in (1280, PHONE):
         browser.look(width, 800, dark)
         found = browser.run(
             "axe.run().then((said) => said.violations.map((each) => `${each.id}: ${each.nodes[0].html}`))"
         )
         assert found == []
-        assert browser.run("document.documentElement.scrollWidth <= innerWidth")
+        assert browser.run("document.documentElement.scrollWidth") == width

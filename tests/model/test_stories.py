@@ -217,7 +217,7 @@ CASES: list[tuple[Callable[[], World], list[str]]] = [
             "The lock server finds it as it was: client 1 waits for b, which client 2 has. "
             "It takes out all that client 2 has and asks for.",
             "Client 2 is aborted and lets go of everything.",
-            "Client 2 begins again, as client 2 (2nd try): a new transaction, so the youngest.",
+            "Client 2 begins again, as client 2 (2nd try): a new transaction, so the youngest. (run_transaction keeps its age instead.)",
             "Client 2 (2nd try) asks for b.",
         ],
     ),

@@ -19,8 +19,6 @@ from locks.otp.bytes.control import (
     RegSend,
     Send,
     SendSender,
-    SpawnReply,
-    SpawnRequest,
     UnlinkId,
     UnlinkIdAck,
     Unsupported,
@@ -52,13 +50,6 @@ FORMS: list[tuple[Any, tuple[Any, ...], list[Any]]] = [
     (MonitorPExit(A, B, REF, "why"), (21, A, B, REF, "why"), []),
     (MonitorPExit(NAME, B, REF, None), (21, NAME, B, REF, None), []),
     (SendSender(A, B, (1,)), (22, A, B), [(1,)]),
-    (
-        SpawnRequest(REF, A, B, (Atom("m"), Atom("f"), 2), [Atom("monitor")], [1, "x"]),
-        (29, REF, A, B, (Atom("m"), Atom("f"), 2), [Atom("monitor")]),
-        [[1, "x"]],
-    ),
-    (SpawnReply(REF, A, 2, B), (31, REF, A, 2, B), []),
-    (SpawnReply(REF, A, 0, Atom("notsup")), (31, REF, A, 0, Atom("notsup")), []),
     (UnlinkId(2**64 - 1, A, B), (35, 2**64 - 1, A, B), []),
     (UnlinkIdAck(1, A, B), (36, 1, A, B), []),
 ]
@@ -72,12 +63,6 @@ OTHER_FORMS: list[tuple[Any, tuple[Any, ...], list[Any]]] = [
     (Exit2(A, B, "why"), (18, A, B, TOKEN, "why"), []),
     (MonitorP(A, Atom("undefined"), REF), (19, A, None, REF), []),
     (SendSender(A, B, 1), (23, A, B, TOKEN), [1]),
-    (
-        SpawnRequest(REF, A, B, (Atom("m"), Atom("f"), 0), [], []),
-        (30, REF, A, B, (Atom("m"), Atom("f"), 0), [], TOKEN),
-        [[]],
-    ),
-    (SpawnReply(REF, A, 0, B), (32, REF, A, 0, B, TOKEN), []),
     (Unsupported(7, (7, A, B)), (7, A, B), []),
     (Unsupported(33, (33, A, REF)), (33, A, REF), ["message"]),
     (Unsupported(24, (24, A, B)), (24, A, B), [Atom("reason")]),
@@ -132,11 +117,6 @@ def test_each_part_is_checked(term: tuple[Any, ...], more: list[Any]) -> None:
         (frame((35, 1 << 64, A, B)), "wrong part"),
         (frame((36, 0, A, B)), "wrong part"),
         (frame((35, -1, A, B)), "wrong part"),
-        (frame((31, REF, A, -1, B)), "wrong part"),
-        (frame((29, REF, A, B, (Atom("m"), Atom("f"), 2), []), [1]), "2 arguments"),
-        (frame((29, REF, A, B, (Atom("m"), Atom("f"), 1), []), "x"), "1 arguments"),
-        (frame((29, REF, A, B, (Atom("m"), "f", 1), []), [1]), "wrong part"),
-        (frame((29, REF, A, B, (Atom("m"), Atom("f")), []), [1]), "wrong part"),
         (frame((99, A), 1, 2), "bytes follow"),
     ],
 )
@@ -202,7 +182,6 @@ IN_ANOTHERS_NAME = [
     control.DemonitorP(OTHERS, Atom("name"), REF),
     control.MonitorPExit(OTHERS, MINE, REF, "noproc"),
     control.MonitorPExit(THEIRS, OTHERS, REF, "noproc"),
-    control.SpawnReply(REF, OTHERS, 0, Atom("notsup")),
 ]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from locks.otp.admission.certificates import host_of, wrong_host
+from locks.net.tls import host_of, wrong_host
 
 
 def certificate(*names: str) -> dict[str, object]:

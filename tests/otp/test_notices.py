@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from locks.otp.admission.strangers import LONGEST
 from locks.otp.notices import MOST, PERIOD, Notices
+from locks.ranges import LONGEST_LINE as LONGEST
 
 
 class Log:

@@ -40,31 +40,31 @@ FACE = (
 GROUND = ("errors", "lock_ids", "model", "ranges", "version", "words")
 
 ROOMS: dict[str, Room] = {
-    "the ground": Room(tuple(f"locks/{name}.py" for name in GROUND), 849),
+    "the ground": Room(tuple(f"locks/{name}.py" for name in GROUND), 854),
     "the face": Room((*(f"locks/{name}.py" for name in FACE), "locks/shapes"), 1_647),
-    "core": Room(("locks/core",), 4_641),
-    "runtime": Room(("locks/runtime",), 2_838),
-    "node": Room(("locks/node",), 6_681),
-    "the wire": Room(("locks/otp", "locks/wire"), 6_519),
-    "program": Room(("locks/program",), 1_359),
-    "aio": Room(("locks/aio",), 751),
-    "commands and pages": Room(("locks/cli", "locks/web", "locks/facts"), 3_002),
+    "core": Room(("locks/core",), 4_644),
+    "runtime": Room(("locks/runtime",), 2_839),
+    "node": Room(("locks/node",), 5_715),
+    "the wire": Room(("locks/net", "locks/otp", "locks/wire"), 4_496),
+    "program": Room(("locks/program",), 1_341),
+    "aio": Room(("locks/aio",), 753),
+    "commands and pages": Room(("locks/cli", "locks/web", "locks/facts"), 3_001),
     "metrics and traces": Room(("locks/metrics", "locks/tracing"), 430),
     "groups": Room(("locks/groups",), 591),
     "ownership": Room(("locks/ownership",), 1_346),
     "mvcc": Room(("locks/mvcc",), 1_517),
-    "engines": Room(("locks/engines",), 1_316),
-    "the bench": Room(("locks/testing", "locks_pytest.py"), 2_336),
-    "elections": Room(("locks_leader",), 3_463),
-    "the laboratory": Room(("locks_lab",), 11_585),
-    "tests": Room(("tests",), 53_539),
+    "engines": Room(("locks/engines",), 1_335),
+    "the bench": Room(("locks/testing", "locks_pytest.py"), 2_318),
+    "elections": Room(("locks_leader",), 3_040),
+    "the laboratory": Room(("locks_lab",), 11_590),
+    "tests": Room(("tests",), 52_712),
     "benchmarks": Room(("benchmarks",), 5_416),
     "examples": Room(("examples",), 3_610),
 }
-SHIPPED = 50_871  # lines of code in all packages that are shipped
+SHIPPED = 47_457  # lines of code in all packages that are shipped
 PAGES = 44
 DECISIONS = 49
-WORDS = 98_630  # of both
+WORDS = 99_320  # of both
 
 
 def lines_of(room: Room) -> int:

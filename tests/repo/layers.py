@@ -33,14 +33,9 @@ class Layer(NamedTuple):
     says: str = ""
 
 
-SANS_IO = (
-    "bytes*",
-    *(f"admission.{name}" for name in ("secret", "challenges", "strangers", "introductions")),
-    *("admission.handshake", "admission.certificates"),
-    *("names.epmd", "names.addresses", "tunnel.messages", "tunnel.relay", "links.backlog"),
-)
+SANS_IO = ("bytes*",)
 GROUND = ("words", "errors", "ground")
-NODES = (*GROUND, "core", "wire", "runtime", "otp bytes", "otp")
+NODES = (*GROUND, "core", "wire", "runtime", "net bytes", "otp bytes", "otp")
 LIBRARY = [
     Layer(
         "words",
@@ -64,9 +59,17 @@ LIBRARY = [
         "otp/: Erlang's protocol, bytes in, bytes out",
     ),
     Layer(
+        "net bytes",
+        tuple(
+            f"locks.net.{name}" for name in ("addresses", "budgets", "frames", "hello", "secrets")
+        ),
+        GROUND,
+        "net/: frames, the hello, secrets, addresses, budgets",
+    ),
+    Layer(
         "otp",
-        ("locks.otp*",),
-        (*GROUND, "runtime", "otp bytes"),
+        ("locks.otp*", "locks.net*"),
+        (*GROUND, "runtime", "net bytes", "otp bytes"),
         "otp/: connections, processes",
     ),
     Layer(
@@ -75,16 +78,7 @@ LIBRARY = [
         (*GROUND, "core", "runtime", "otp bytes"),
         "wire/: messages as terms",
     ),
-    Layer(
-        "original",
-        (
-            "locks.node.original",
-            *(f"locks.node.original.{name}" for name in ("agents", "forms", "rows", "servers")),
-        ),
-        (*GROUND, "core", "wire", "otp bytes"),
-        "node/original/: the messages of the Erlang original",
-    ),
-    Layer("node", ("locks.node.*",), (*NODES, "original"), "node/: the actors"),
+    Layer("node", ("locks.node.*",), NODES, "node/: the actors"),
     Layer(
         "program",
         ("locks.program*",),
@@ -162,7 +156,7 @@ LIBRARY = [
         "engines",
         ("locks.engines*",),
         (
-            *(*GROUND, "core", "runtime", "otp bytes", "otp", "node", "program"),
+            *(*GROUND, "core", "runtime", "net bytes", "otp bytes", "otp", "node", "program"),
             *("face", "aio", "package"),
         ),
         "engines/: for engines and frameworks",
@@ -171,7 +165,7 @@ LIBRARY = [
         "cli",
         ("locks.cli*", "locks.__main__"),
         (
-            *(*GROUND, "core", "runtime", "otp bytes", "otp", "program", "metrics"),
+            *(*GROUND, "core", "runtime", "net bytes", "otp bytes", "otp", "program", "metrics"),
             *("face", "places", "package", "web"),
         ),
         "cli/: the command line",
@@ -196,13 +190,9 @@ LEADER = [
     ),
     Layer(
         "leader wire",
-        (
-            "locks_leader.wire*",
-            *("locks_leader.original", "locks_leader.original.bridge"),
-            "locks_leader.original.messages",
-        ),
+        ("locks_leader.wire*",),
         (*PUBLIC, "otp bytes", "otp", "wire", "leader ground", "leader core"),
-        "wire/, original/: messages as terms",
+        "wire/: messages as terms",
     ),
     Layer(
         "leader terms",
@@ -212,7 +202,7 @@ LEADER = [
     ),
     Layer(
         "leader shell",
-        ("locks_leader.shell*", "locks_leader.original.candidates"),
+        ("locks_leader.shell*",),
         (*PUBLIC, "leader ground", "leader core", "leader wire", "leader terms"),
         "shell/: the actor",
     ),
@@ -285,9 +275,9 @@ PURE = (
     "locks.lock_ids",
     "locks.model",
     "locks.core*",
-    "locks.otp.names.address_book",
-    "locks.otp.names.addresses",
-    "locks.otp.tunnel.relay",
+    "locks.net.addresses",
+    "locks.net.budgets",
+    "locks.net.frames",
     "locks.groups.table",
     "locks.testing.linearizability",
     "locks.ownership.errors",
@@ -331,6 +321,7 @@ PURE_OUTSIDE = {
     "numbers",
     "operator",
     "reprlib",
+    "struct",
     "sys",
     "types",
     "typing",

@@ -4,7 +4,7 @@ The Python blocks of one file run in order, in one fresh process. A block that c
 preceded by `<!-- not run: reason -->`.
 
 A `text` block that follows a Python block is what that block prints; in a `console` block, the lines below a command are what that prints. In
-these, `…` stands for any text within a line, and places in programs, such as `bank.py:8`, are not compared.
+these, `…` stands for any text within a line, on a line of its own for any lines, and places in programs, such as `bank.py:8`, are not compared.
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ import re
 import shlex
 import sys
 import textwrap
+from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 import pytest
@@ -28,12 +30,14 @@ FILES += sorted((ROOT / "docs").rglob("*.md"))
 TIMEOUT = 120.0  # seconds, for all Python blocks of a file, and for each command
 
 FENCE = re.compile(r" *(`{3,}|~{3,}) *(\w*)")
+RUN = re.compile(r"(?:LOCKS_\w+=\S+ )*python -m locks")
 LONG = re.compile(r"python -m locks sim (run|explore)\b")  # these explore
 # Before a page that uses Hypothesis, in its first line, which has no code: 100 examples would take long, and prove no more.
 FEW = "from hypothesis import settings as s; s.register_profile('few', max_examples=10); s.load_profile('few')"
 # What is generated is compared by test_generated.py.
 NOT_RUN = re.compile(r"<!-- *(?:not run|generated): *(\S.*?) *-->")
 PLACE = re.compile(r"\w+\.(?:py|md):\d+")
+ANY = "\ue000"  # in the place of a line that is only …
 END = "\x1e"  # of what a block prints
 
 
@@ -93,7 +97,8 @@ def outputs(text: str) -> list[Block | None]:
 def check_output(place: str, shown: str, printed: str) -> None:
     """Fail if a program does not print what is shown."""
     shown, printed = (PLACE.sub("a place", each).rstrip() for each in (shown, printed))
-    pattern = ".*".join(re.escape(part) for part in shown.split("…"))
+    marked = re.escape(re.sub("(?m)^…$", ANY, shown))
+    pattern = marked.replace(ANY, "(?s:.*)").replace("…", ".*")
     same = re.fullmatch(pattern, printed) is not None
     assert same, f"{place} shows\n{shown}\nbut this is printed:\n{printed}"
 
@@ -112,21 +117,26 @@ def commands(text: str) -> list[Command]:
         if block.language in ("console", "sh") and not block.not_run:
             for part in re.split(r"^\$ ", block.body, flags=re.M):
                 command, _, shown = part.partition("\n")
-                if command.startswith("python -m locks"):
+                if RUN.match(command):
                     found.append(Command(command.strip(), shown))
     return found
 
 
 def run_command(command: Command, folder: Path) -> None:
     """Run a command with this Python, without a shell: no pipes, no redirection."""
-    printed = run([sys.executable, *shlex.split(command.command, comments=True)[1:]], folder)
+    words = shlex.split(command.command, comments=True)
+    at = words.index("python")
+    settings = dict(each.split("=", 1) for each in words[:at])
+    printed = run([sys.executable, *words[at + 1 :]], folder, settings)
     if command.shown.strip():
         check_output(command.command, command.shown, printed)
 
 
-def run(command: list[str], folder: Path) -> str:
+def run(
+    command: list[str], folder: Path, settings: Mapping[str, str] = MappingProxyType({})
+) -> str:
     """Run a command with this checkout of the library; fail unless it ends well. Returns what it prints."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), **settings}
     done = run_program(command, timeout=TIMEOUT, cwd=folder, env=environment)
     assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
     return done.stdout

@@ -12,9 +12,8 @@ import pytest
 
 import locks
 from locks.core.agent.machine import AgentMachine
-from locks.core.messages import Release, Released
+from locks.core.messages import Release
 from locks.model import LockResult
-from locks_lab.worlds.study import study
 from tests.unit.net import ALL, N1, N2, N3, A, B, Net
 
 
@@ -199,24 +198,3 @@ def test_what_is_needed_again_is_asked_for_again() -> None:
     net.do(older, older.end_transaction())
     assert younger.holds(A)
     assert younger.lock_info()[0].granted == (N1, N3)
-
-
-def test_a_server_that_can_not_release_postpones_nothing() -> None:
-    """A surrendered request that others wait for is postponed; if the answer still has it, it waits as before."""
-    net = Net(N1)
-    first, agent, third = net.agent(), net.agent(), net.agent()
-    net.do(agent, agent.ask(A, "write", (N1,), "all", 1))
-    net.do(first, first.ask(B, "write", (N1,), "all", 1))
-    net.do(third, third.ask(A, "write", (N1,), "all", 1))
-    net.do(first, first.ask(A, "write", (N1,), "all", 2))
-    before = len(releases(net))
-    net.do(agent, agent.ask(B, "write", (N1,), "all", 2))
-    assert releases(net)[before:] == [Release(agent.id, A)]
-    asked = study(agent).asked(A)
-    assert asked is not None
-    assert not asked.records[N1]
-    left = net.servers[N1].table.request(agent.id, "c2", A, "write")[0].record(N1)
-    agent.receive(Released(N1, A, (left,)))
-    asked = study(agent).asked(A)
-    assert asked is not None
-    assert asked.records[N1] == (left,)

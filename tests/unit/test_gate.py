@@ -12,7 +12,7 @@ from locks.core.agent.lines import Lines
 from locks.core.agent.machine import AgentMachine, Object
 from locks.core.messages import AnswerWait, Request, Surrender, ToAgent, ToServer
 from locks.core.server.machine import ServerMachine
-from locks.model import AgentId, Mode
+from locks.model import AgentId, LockId, Mode
 from tests.helpers import SEED
 from tests.unit.net import ALL, N1, N2, N3, A, B, Net
 
@@ -178,6 +178,27 @@ def asks(net: Net, lines: Lines, agent: AgentMachine, mode: Mode) -> int:
     wanted: list[Object] = [(A, mode, ALL, "majority")]
     net.do(agent, agent.ask_all(wanted, agent.id, lines.join_lines(agent, wanted)))
     return sum(isinstance(each, Request) for each in net.sent[before:])
+
+
+def test_an_agent_that_lasts_stands_in_no_line_of_a_lock_that_it_has_released() -> None:
+    """It may lock ever new ids; those that it still holds stay."""
+    net, lines = Net(*ALL), Lines()
+    agent = net.agent()
+
+    def ask(lock_id: LockId) -> None:
+        wanted: list[Object] = [(lock_id, "write", ALL, "majority")]
+        net.do(agent, agent.ask_all(wanted, lock_id, lines.join_lines(agent, wanted)))
+
+    kept = [("kept", number) for number in range(5)]
+    for each in kept:
+        ask(each)
+    for number in range(100):
+        ask(("new", number))
+        net.do(agent, agent.unlock(("new", number)))
+    assert len(lines.by_agent[agent.id]) <= 2 * len(kept)
+    assert lines.by_agent[agent.id].keys() >= set(kept)
+    lines.leave_lines(agent.id)
+    assert not lines._by_lock
 
 
 def test_a_lost_gate_has_the_next_node_asked() -> None:

@@ -10,7 +10,7 @@ from locks.core.agent.machine import AgentMachine
 from locks.core.messages import AnswerWait, ToServer
 from locks.errors import LocksError
 from locks.model import AgentId
-from locks.otp.links.silence import (
+from locks.node.peers.silence import (
     AGAIN,
     LATER,
     MOST_PATIENCE,
@@ -361,7 +361,7 @@ class Clock:
     def ask(self, *names: str) -> None:
         """They are asked for something."""
         for name in names:
-            self.suspects.asked(name, self.heard[name], self.now)
+            self.suspects.asked(name, self.heard[name], sum(self.heard.values()), self.now)
 
     def say(self, *names: str) -> None:
         """Something arrives from them."""
@@ -371,7 +371,8 @@ class Clock:
     def look(self, after: float = 0.0) -> Found:
         """Look, after so many seconds."""
         self.now += after
-        return self.suspects.find_silent(self.heard, self.now, lambda: self.waits_at)
+        messages = sum(self.heard.values())
+        return self.suspects.find_silent(self.heard, messages, self.now, lambda: self.waits_at)
 
     def until_silent(self, name: str) -> float:
         """The others answer, and it does not: after how many seconds it is silent."""

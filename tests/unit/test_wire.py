@@ -30,10 +30,7 @@ from locks.wire import versions
 from locks.wire.forms import is_ours
 from locks.wire.messages import pack, unpack_to_agent, unpack_to_server
 from locks.wire.values import (
-    About,
-    pack_about,
     pack_view,
-    unpack_about,
     unpack_view,
 )
 from locks.wire.versions import DAY
@@ -231,11 +228,10 @@ def test_a_place_between_two() -> None:
 
 VALUES: list[tuple[st.SearchStrategy[Any], Any, Any]] = [
     (values(View, ANY), pack_view, unpack_view),
-    (values(About, ANY), lambda a: pack_about(a, THERE), lambda term: unpack_about(term, THERE)),
 ]
 
 
-@pytest.mark.parametrize(("strategy", "pack_it", "unpack_it"), VALUES, ids=["view", "about"])
+@pytest.mark.parametrize(("strategy", "pack_it", "unpack_it"), VALUES, ids=["view"])
 @given(st.data())
 def test_values(strategy: Any, pack_it: Any, unpack_it: Any, data: st.DataObject) -> None:
     """What a node answers comes back as it was, and is refused if it is anything else."""

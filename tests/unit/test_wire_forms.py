@@ -14,13 +14,12 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from locks.core import messages
 from locks.model import AgentId, Deadlock, LockId, Place, RequestRecord, View
+from locks.net.book import News
+from locks.net.budgets import Limits
 from locks.node.peers import agreement, greeting
 from locks.node.ports import Servers
 from locks.otp.bytes import etf
 from locks.otp.bytes.terms import Pid
-from locks.otp.links.budgets import Limits
-from locks.otp.names.address_book import News
-from locks.otp.tunnel import messages as tunnel_messages
 from locks.ranges import Size
 from locks.wire import facts as questions
 from locks.wire import forms, pages, values
@@ -89,19 +88,12 @@ def made() -> Iterator[tuple[str, Any]]:
         yield f"answer: {answer.__name__}", questions.pack_answer(sample(answer))
     yield "report", forms.FORMS.of(Deadlock).pack(sample(Deadlock))
     yield "view", values.pack_view(sample(View))
-    yield "about", values.pack_about(sample(values.About), THERE)
     yield "page of a view", pages._PAGE.pack(sample(pages.ViewPage))
     yield (
         "greeting",
-        greeting.pack_greeting(VERSION, 15.0, [News(THERE, ("127.0.0.1", 9100), 0.0)], Limits()),
+        greeting.pack_greeting(VERSION, [News(THERE, ("127.0.0.1", 9100), 0.0)], Limits()),
     )
     yield "servers", agreement.pack_servers(Servers((HERE, THERE), "majority", 1))
-    for kind in get_args(tunnel_messages.Message):
-        RECORDS[f"fields of tunnel {kind.__name__}"] = kind
-        data = {"data": b"bytes"} if kind is tunnel_messages.Data else {}
-        hints = get_type_hints(kind, include_extras=True)
-        fields = {name: data.get(name) or sample(hints[name]) for name in kind._fields}
-        yield f"tunnel: {kind.__name__}", etf.decode(tunnel_messages.encode(kind(**fields)))
 
 
 TERMS = dict(made())

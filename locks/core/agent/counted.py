@@ -37,16 +37,7 @@ def check_counted(lock_id: LockId, mode: Mode, nodes: tuple[str, ...], require: 
 
 
 def another_number(lock_id: LockId, units: int, node: str) -> ConflictingRequest:
-    """The error for a request whose number of units differs from the number in use.
-
-    `units` is 0 if the lock server does not support counted locks.
-    """
-    if not units:
-        return ConflictingRequest(
-            f"can't request the counted lock {show(lock_id)} on {node}: that node runs the Erlang original, which has no counted locks. "
-            "Use other nodes",
-            lock_id=lock_id,
-        )
+    """The error for a request whose number of units differs from the number in use."""
     return ConflictingRequest(
         f"{show(lock_id[:-1])} was requested with {units_of(lock_id)} units, "
         f"but other programs use it with {units} units on {node}. Use the same number everywhere",

@@ -168,7 +168,7 @@ class Resolver:
                     self.graph.learn(record._replace(state="gone"))
 
     def left(self, records: Iterable[RequestRecord]) -> None:
-        """Note which of the agent's requests were not taken out: the Erlang original can't release one lock."""
+        """Note which of the agent's requests were not taken out."""
         if self.graph is not None:
             for record in records:
                 self.unsettled |= self.graph.bring_back(record)

@@ -14,7 +14,7 @@ once, because most locks are free. But
   there. It is sent to them again when the gate has granted it.
 
 So all requests but one stand in a single queue, and no two of them form a cycle. If the gate is
-lost or silent (`locks.otp.links.silence`), the next node becomes the gate. Agents that see
+lost or silent (`locks.node.peers.silence`), the next node becomes the gate. Agents that see
 different nodes up have different gates. Then cycles are possible, and are resolved like all others.
 
 A read lock that waits for its upgrade keeps its grants on all nodes, because its client relies on

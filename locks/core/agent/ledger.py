@@ -311,11 +311,6 @@ class Ledger:
         request = self._own(message.lock_id)
         if request is not None and message.node in request.node_requests:
             node_request = request.node_requests[message.node]
-            is_postponed = node_request.withdrawn and len(request.node_requests) == 1
-            if message.records and is_postponed and node_request.asked is None:
-                # A lock server of the Erlang original releases no single lock: it can't be postponed.
-                node_request.withdrawn = False
-                self._use(node_request, join(*[record.mode for record in message.records]))
             for record in message.records:
                 self.update(record)
             if node_request.asked != request.mode and not node_request.withdrawn:

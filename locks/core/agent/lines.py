@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from locks.core.agent.machine import AgentMachine
 from locks.core.agent.terms import Object
@@ -28,9 +28,12 @@ class Lines:
         self._by_lock: dict[LockId, dict[AgentId, AgentMachine]] = {}
         self.by_agent: dict[AgentId, dict[LockId, None]] = {}
 
-    def join_lines(self, agent: AgentMachine, objects: Iterable[Object]) -> tuple[LockId, ...]:
+    def join_lines(self, agent: AgentMachine, objects: Sequence[Object]) -> tuple[LockId, ...]:
         """Note an agent's requests; return the locks for which it must wait behind others of this program."""
         queued: list[LockId] = []
+        mine = self.by_agent.get(agent.id)
+        if mine is not None:
+            self._leave_some(agent, mine, 2 * len(objects))
         for lock_id, mode, nodes, require in objects:
             if require != "majority" or len(nodes) == 1:
                 continue
@@ -50,8 +53,21 @@ class Lines:
     def leave_lines(self, agent: AgentId) -> None:
         """Forget an agent that has ended."""
         for lock_id in self.by_agent.pop(agent, ()):
-            line = self._by_lock.get(lock_id)
-            if line is not None:
-                line.pop(agent, None)
-                if not line:
-                    del self._by_lock[lock_id]
+            self._leave(agent, lock_id)
+
+    def _leave_some(self, agent: AgentMachine, mine: dict[LockId, None], number: int) -> None:
+        """Look at so many locks of an agent, and forget those that it has released: it may use ever new ones, and not end."""
+        for _ in range(min(number, len(mine))):
+            lock_id = next(iter(mine))
+            del mine[lock_id]
+            if agent.asks_for(lock_id):
+                mine[lock_id] = None
+            else:
+                self._leave(agent.id, lock_id)
+
+    def _leave(self, agent: AgentId, lock_id: LockId) -> None:
+        line = self._by_lock.get(lock_id)
+        if line is not None:
+            line.pop(agent, None)
+            if not line:
+                del self._by_lock[lock_id]

@@ -693,13 +693,7 @@ class Agent(InlineActor, metaclass=Shown):
 
     def unlock_now(self, lock_id: LockId) -> None:
         """Release one id, in the turn."""
-        self._check_unlock(lock_id)
         self.event(self.machine.unlock, lock_id)
-
-    def _check_unlock(self, lock_id: LockId) -> None:
-        guard = self.node.guard
-        if guard is not None:
-            guard.check_unlock(self.machine, lock_id)
 
     def surrender(self, lock_id: LockId, other: AgentId, nodes: tuple[str, ...]) -> None:
         """Surrender a lock to an agent that waits for it, and move to the end of the queue."""
@@ -763,8 +757,6 @@ class Agent(InlineActor, metaclass=Shown):
         if self.machine.size > 1 or self.pauses:
             self.unlock_now(lock_id)
             return
-        if self.node.is_clustered:
-            self._check_unlock(lock_id)
         self.event(self.machine.end_transaction)
 
     @property
@@ -986,8 +978,6 @@ class Agent(InlineActor, metaclass=Shown):
 
     def known_token(self, lock_id: LockId) -> int | None:
         """The fencing token if it is known already, in the turn."""
-        if self.node.guard is not None:
-            self.node.guard.check_token(self.machine, lock_id)
         return self.machine.token(lock_id)
 
     def ensure_held(self, lock_id: LockId | None = None) -> None:

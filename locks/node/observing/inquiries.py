@@ -31,16 +31,16 @@ from locks.core.facts import (
     node_of,
 )
 from locks.errors import TransactionBroken, assert_never
+from locks.net.addresses import place
+from locks.net.budgets import MOST_CALLS, check_budget
+from locks.net.link import Link
 from locks.node.client.clients import this_program
 from locks.node.client.refusals import check_may_wait
 from locks.node.marks import Memory, memory_of
+from locks.node.peers.calls import BlockingCalls
 from locks.node.peers.local_node import Connections, LocalNode
 from locks.otp.bytes.fields import BadMessage
 from locks.otp.bytes.terms import Atom, Pid
-from locks.otp.links.budgets import MOST_CALLS, check_budget
-from locks.otp.links.link import Link
-from locks.otp.names.addresses import place
-from locks.otp.process.calls import BlockingCalls
 from locks.ranges import one_line
 from locks.runtime.logs import log_event
 from locks.runtime.port import world
@@ -52,7 +52,7 @@ __all__ = ["Answers", "Inquiries", "Witness", "ask_all", "ask_by_ways"]
 
 UNKNOWN = (Atom("error"), Atom("unknown_request"))
 SILENT = "it is connected, but does not answer"
-ORIGINAL = "it runs the Erlang original, which answers no questions"
+STRANGE = "it does not understand the question"
 
 
 class Witness:
@@ -217,7 +217,7 @@ class Inquiries:
             elif said == SILENT:
                 unanswered(SILENT)
             else:
-                why = ORIGINAL if answered else f"it does not answer: {said}"
+                why = STRANGE if answered else f"it does not answer: {said}"
                 unanswered(f"no answer from {name}: {why}")
 
         if isinstance(question, Break):  # it may be carried out later, when the node continues
@@ -363,7 +363,7 @@ def _read(answered: bool, told: Any) -> Answer | str:
     if not answered:
         return f"the connection was lost ({told})"
     if told == UNKNOWN:
-        return ORIGINAL
+        return STRANGE
     try:
         answer = unpack_answer(told)
     except BadMessage as error:

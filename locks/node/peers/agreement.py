@@ -6,9 +6,6 @@ needs and the number of copies, by a call `{'$locks', servers, Names, Require, C
 server. It sends that lock server no requests before the answer. The answer is `ok`, or such a term
 with the other node's set. In the second case it calls again, as long as they are connected.
 
-The Erlang original does not know this call, and says so. If all servers have all ids, that counts as
-`ok`. Otherwise it is not used: it would let its programs take the same lock on other servers.
-
 A lock server that was started without a set takes it from the first node that reports one, and
 keeps it as long as a node that reported it is connected. Nodes that report nothing name the nodes
 for each lock themselves.
@@ -21,11 +18,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from locks.model import Require
+from locks.net.link import Link
 from locks.node.peers.greeting import to_node_name
 from locks.node.ports import Servers
 from locks.otp.bytes.fields import BadMessage, Form, Forms, brief
 from locks.otp.bytes.terms import Atom
-from locks.otp.links.link import Link
 from locks.otp.options import MOST_SERVERS
 from locks.ranges import Name, Number, Size
 from locks.wire.forms import LOCK_SERVER, OURS, is_ours
@@ -40,7 +37,6 @@ __all__ = ["SERVERS", "Agreement", "Agreements", "pack_servers", "unpack_servers
 SERVERS = Atom("servers")
 OK = Atom("ok")
 AGAIN = 5.0  # seconds until a node that does not agree is called again
-ORIGINAL = "{} runs the Erlang original, which can't have the locks of some ids only (copies={}); leave copies out, or {} out of the servers"
 
 
 class Agreement:
@@ -155,10 +151,7 @@ class Agreements:
         if answered and is_ours(answer):
             refusals[name] = text = disagreement(name, unpack_servers(answer), self._node.name, own)
             self._node.notices.warn("servers", name, "%s", text)
-        elif answered and own.copies and answer != OK:
-            refusals[name] = text = ORIGINAL.format(name, own.copies, name)
-            self._node.notices.warn("servers", name, "%s", text)
-        elif answered:  # a node that does not understand the call runs the original
+        elif answered:
             refusals.pop(name, None)
             self._agreed.add(name)
             self._on_agreed(name)

@@ -2,9 +2,7 @@
 
 When two nodes are connected, each greets the other's lock server with a call
 (`locks.node.peers.greeter`). After the greeting, the other node is a *member*: its lock server can
-be asked. An Erlang node with the original answers that it does not know the greeting, and is
-recognised by this (`locks.node.original.peers`). A node without a lock server is greeted again from
-time to time.
+be asked. A node without a lock server is greeted again from time to time.
 
 When the connection is lost, the node is no longer a member. Then the grants of its lock server are
 unknown, and our lock server takes out the requests of that node's agents. A node that comes back
@@ -14,9 +12,9 @@ starts again, whether it was restarted or only cut off.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pykka
 
@@ -33,18 +31,21 @@ from locks.core.messages import (
     Surrender,
     ToAgent,
     Unwatch,
-    ViewChange,
     Watch,
 )
 from locks.core.parts import in_parts
 from locks.core.statistics import TrafficStatistics
 from locks.errors import LocksError, MisuseError, TransactionEnded
 from locks.lock_ids import shown, size_of
-from locks.model import AgentId, LockId, View, agent_numbered
+from locks.model import AgentId, LockId, agent_numbered
+from locks.net.addresses import Address, place
+from locks.net.budgets import Limits
+from locks.net.link import Link
+from locks.net.relay import RelayedLink, Relays
 from locks.node.client.agent import Agent
 from locks.node.client.refusals import not_from_elsewhere
 from locks.node.marks import memory_of
-from locks.node.observing.inquiries import Inquiries
+from locks.node.observing.inquiries import UNKNOWN, Inquiries
 from locks.node.observing.news import are_servers, log_node_down, log_node_up
 from locks.node.peers.agreement import SERVERS, Agreements
 from locks.node.peers.arrivals import Arrivals
@@ -52,24 +53,16 @@ from locks.node.peers.greeter import Greeter
 from locks.node.peers.greeting import GREETING, refusal_in
 from locks.node.peers.guests import Guests
 from locks.node.peers.local_node import LocalNode
+from locks.node.peers.silence import Silence
 from locks.node.views.reader import ViewReader
 from locks.node.views.sender import ViewSender
-from locks.node.views.slices import Slices
-from locks.otp.bytes import etf
-from locks.otp.bytes.control import BadMessage, SpawnRequest, StrangeMessage, brief, check_speaker
-from locks.otp.bytes.terms import Atom, Pid
+from locks.otp.bytes import control, etf
+from locks.otp.bytes.control import BadMessage, StrangeMessage, brief, check_speaker
+from locks.otp.bytes.terms import Pid
 from locks.otp.distribution import Distribution
-from locks.otp.links.budgets import Limits, Pace
-from locks.otp.links.line import Line
-from locks.otp.links.link import Link
-from locks.otp.links.silence import Silence
-from locks.otp.names.addresses import place
 from locks.otp.options import Options
 from locks.otp.process.processes import CAST, Local, Processes, parse_call, parse_cast
 from locks.otp.process.remote import Errors, RemoteRef, Remotes
-from locks.otp.tunnel.channels import Channels
-from locks.otp.tunnel.tunnels import Tunnels
-from locks.otp.tunnel.wishes import Wishes
 from locks.runtime.addressed import OfAnotherNode
 from locks.runtime.executor import Executor
 from locks.runtime.identity import Listener
@@ -78,12 +71,7 @@ from locks.wire import pages
 from locks.wire.forms import LOCK_SERVER, agent_of, is_ours, pid_of, to_lock_id
 from locks.wire.messages import pack, unpack_to_agent, unpack_to_server
 from locks.wire.refusals import pack_attributes, unpack_error
-from locks.wire.urgency import kind_of
-from locks.wire.values import ABOUT, VIEW, pack_view
-
-if TYPE_CHECKING:
-    from locks.node.original.peers import OriginalPeers
-    from locks.node.ports import OriginalGuard
+from locks.wire.values import VIEW, pack_view
 
 __all__ = ["Cluster", "NodeDown", "NodeUp"]
 
@@ -123,20 +111,18 @@ class Cluster:
         options: The node's options.
 
     Attributes:
-        members: The nodes with a lock server that can be asked, and whether it is the original's.
+        members: The nodes with a lock server that can be asked.
         on_connected: Called with the name of each node that is connected, in the turn.
         on_silence: Called when a lock server becomes silent, or answers again, by the executor.
         silence: Watches which connected nodes are silent.
-        channels: Messages of agents to agents of nodes that are not connected.
-        tunnels: The tunnels of this node, and those that it relays.
-        wishes: The client nodes with which it needs connections.
+        relays: Links with nodes that are not connected, through lock servers.
         limits: What it may have at the lock servers of connected nodes, as far as they said.
     """
 
     def __init__(self, node: LocalNode, executor: Executor, options: Options) -> None:
         self.node = node
         self.executor = executor
-        self.members: dict[str, bool] = {}
+        self.members: set[str] = set()
         self.distribution = Distribution(
             node.name,
             options,
@@ -146,10 +132,8 @@ class Cluster:
             on_down=self._disconnected,
             refusals=node.refusals,
             notices=node.notices,
-            line=Line(Pace(), kind_of),
-            on_frame=lambda link, frame: self.processes.reading.receive(link, frame),
+            on_frame=self._take_frame,
             on_doubt=lambda link: self.processes.prod(link),
-            dial_tunnel=lambda name: self.tunnels.dial(name),
         )
         self.distribution.open()
         self.processes = Processes(
@@ -159,38 +143,27 @@ class Cluster:
             new_number=node.new_number,
             find=self._find,
             number_of=self._number_of,
-            on_spawn=self._spawn,
         )
         self.silence = Silence(
             self.distribution.links,
+            self.distribution.traffic,
             node.turn,
             executor,
             doubt=self.processes.prod,
             awaited=self._awaited,
             changed=self._hears,
-            lasts=lambda name: self.tunnels.avoid(
-                name, f"no answer from {name}, which relays the connection"
-            ),
+            lasts=lambda name: self.relays.avoid(name, f"no answer from {name}, which relays"),
         )
-        self.tunnels = Tunnels(
-            node.name,
-            lambda name: name in self.distribution.links and self.members.get(name) is not True,
-            self.processes,
+        self.relays = Relays(
+            self.distribution,
             node.turn,
             executor,
-            node.notices,
-            relays=not options.hidden,
             servers=self._relays,
-            admit=self.distribution.enter,
+            needed=self._partners,
+            on_up=self._relayed,
+            on_down=self._not_relayed,
+            on_frame=self.processes.receive,
         )
-        self.channels = Channels(
-            self.tunnels,
-            self.distribution.links,
-            wanted=self._to_be_reached,
-            receive=self._told_over_channel,
-            changed=self._channel_changed,
-        )
-        self.wishes = Wishes(self.distribution, node.turn, executor)
         self.remotes = Remotes(
             node.name, self.processes, node.turn, executor, Errors(pack_attributes, unpack_error)
         )
@@ -200,7 +173,7 @@ class Cluster:
             executor,
             self.distribution,
             self.processes,
-            is_ours=lambda name: self.members.get(name) is False,
+            is_member=self.members.__contains__,
             on_greeted=self._has_greeted,
             on_answered=self._greeted,
         )
@@ -213,7 +186,6 @@ class Cluster:
         )
         self._greeters: set[str] = set()  # nodes that have greeted this one
         self._refused_by: set[str] = set()  # nodes that have refused its greeting
-        self._originals: OriginalPeers | None = None
         self.guests = Guests(
             node.server,
             executor,
@@ -224,7 +196,7 @@ class Cluster:
         self._last: tuple[Any, bytes] = (None, b"")  # message to a lock server, and its bytes
         self.arrivals = Arrivals(node, self.members, self.distribution.book.has_failed)
         self.views = ViewReader(self)
-        self.readers = ViewSender(self, Slices(self.distribution.line, executor))
+        self.readers = ViewSender(self, partial(executor.run_later, 0.0))
         self.inquiries = Inquiries(self)
         self._monitors: dict[Listener, None] = {}
         self._lost_servers: set[str] = set()  # until they are back
@@ -237,25 +209,12 @@ class Cluster:
             memory_of(node).recover(self)
         self.distribution.start()
 
-    @property
-    def original_peers(self) -> OriginalPeers:
-        """The translation for nodes that run the original, loaded when the first of them appears."""
-        if self._originals is None:
-            from locks.node.original.peers import OriginalPeers
-
-            self._originals = OriginalPeers(self)
-        return self._originals
-
-    @property
-    def guard(self) -> OriginalGuard | None:
-        """The guard that refuses calls for locks on nodes that run the original, if there was such a node."""
-        return self._originals
-
     # --- Nodes that come and go, in the turn ----------------------------------------------------
 
     def _connected(self, link: Link) -> None:
         self.guests.is_back(link.peer.name)
-        self.channels.connected(link.peer.name)
+        if link.peer.name in self.relays.links:
+            self.relays.links[link.peer.name].lose("the nodes are connected")
         self.node.tell_agents(AgentMachine.peer_up, link.peer.name, in_touch=True)
         self._tell(NodeUp(link.peer.name), link)
         self.agreements.connected(link)
@@ -263,35 +222,42 @@ class Cluster:
         for act in self.on_connected:
             act(link.peer.name)
 
+    def _relayed(self, link: RelayedLink) -> None:
+        """There is a link through a server: actors and agents reach each other, but no lock server."""
+        name = link.peer.name
+        self.node.tell_agents(AgentMachine.peer_up, name, in_touch=True)
+        self.arrivals.came(name, has_server=False)
+        for act in self.on_connected:
+            act(name)
+
+    def _not_relayed(self, link: RelayedLink) -> None:
+        """A link through a server has ended."""
+        name = link.peer.name
+        self.node.tell_agents(AgentMachine.peer_down, name, in_touch=True)
+        self.arrivals.left(name)
+        self.processes.lost(name)
+
     def _greeted(self, link: Link, answered: bool, answer: Any) -> None:
         """Take in the answer to a greeting."""
         name = link.peer.name
-        if answered and answer == (Atom("error"), Atom("unknown_request")):
-            if link.closed is None and name not in self.members:
-                self.original_peers.appeared(name)
-                self.joined(name, original=True)
-        elif not answered and answer != "noconnection":
+        if not answered and answer != "noconnection":
             self.arrivals.came(name, has_server=False)
-            self.greet_again(link)
+            self.greeter.greet_again(link)
         elif (why := refusal_in(answer)) is not None:
             self.node.refusals[name] = why
             self.node.notices.warn(
                 "refused", name, "%s does not serve %s: %s", name, self.node.name, why
             )
             self._refused_by.add(name)
-            self.left(name)
-            self.greet_again(link)
+            self._left(name)
+            self.greeter.greet_again(link)
         elif answered and name in self._refused_by:
             self._refused_by.discard(name)
             self.node.refusals.pop(name, None)
             self._may_join(name)
 
-    def greet_again(self, link: Link) -> None:
-        """Greet a lock server that is not there, in a while."""
-        self.greeter.greet_again(link)
-
     def _has_greeted(self, link: Link, limits: Limits) -> None:
-        """Take in the greeting of another Python node; a client node has no lock server for others."""
+        """Take in the greeting of another node; a client node has no lock server for others."""
         self.limits[link.peer.name] = limits
         name = link.peer.name
         if link.peer.hidden:
@@ -308,23 +274,23 @@ class Cluster:
         ready = name in self._greeters and self.agreements.may_ask(name)
         ready = ready and name not in self._refused_by
         if ready and name not in self.members:
-            self.joined(name)
+            self._joined(name)
 
-    def joined(self, name: str, original: bool = False) -> None:
+    def _joined(self, name: str) -> None:
         """Make a node a member: its lock server can be asked from now on."""
         node = self.node
-        self.members[name] = original
+        self.members.add(name)
         node.alive |= {name}
         node.tell_agents(AgentMachine.node_up, name)
-        if not original:
-            self.channels.look_soon()
+        self.relays.look(at_once=True)
         self.arrivals.came(name)
         self.views.joined(name)
 
-    def left(self, name: str) -> None:
+    def _left(self, name: str) -> None:
         """A node's lock server is gone."""
-        if self.members.pop(name, None) is None:
+        if name not in self.members:
             return
+        self.members.discard(name)
         node = self.node
         node.alive -= {name}
         node.silent -= {name}
@@ -335,7 +301,7 @@ class Cluster:
         nodes: set[str] = set()
         for agent in list(self.node.agents_by_id.values()):  # threads add to it
             nodes |= agent.machine.waits_at
-        return nodes & self.members.keys()
+        return nodes & self.members
 
     def _hears(self, name: str, silent: bool) -> None:
         """A node is silent, or speaks again."""
@@ -355,10 +321,9 @@ class Cluster:
             self.executor.run_soon(act)
 
     def _relays(self) -> list[str]:
-        """The nodes that may relay: Python servers, silent ones only if there is no other."""
-        links = self.distribution.links
-        ours = [name for name, original in self.members.items() if not original and name in links]
-        return [name for name in ours if name not in self.node.silent] or ours
+        """The nodes that may relay: servers, silent ones only if there is no other."""
+        servers = sorted(self.members & self.distribution.links.keys())
+        return [name for name in servers if name not in self.node.silent] or servers
 
     def _disconnected(self, link: Link, reason: str) -> None:
         name = link.peer.name
@@ -370,18 +335,21 @@ class Cluster:
         self.agreements.lost(name)
         self._greeters.discard(name)
         self._refused_by.discard(name)
-        self.left(name)
-        if self._originals is not None:
-            self._originals.disconnected(name)
+        self._left(name)
         self.processes.lost(name)
         self.silence.lost(name)
-        self.tunnels.lost(name)
+        self.relays.lost(name)
         self.guests.lost(name)
         self.readers.lost(name)
         self.views.lost(name)
         if link.peer.hidden:
             self.node.refusals.pop(name, None)
         self._tell(NodeDown(name, reason), link)
+
+    def connect(self, name: str, address: Address | None) -> None:
+        """Connect to a node, and keep it connected; without an address, through a server."""
+        self.distribution.connect(name, address)
+        self.relays.look()
 
     def monitor_nodes(self, watcher: Listener, on: bool) -> None:
         """Tell a watcher of nodes that come and go, or stop telling it."""
@@ -431,7 +399,7 @@ class Cluster:
 
     def ref_of(self, agent: AgentId) -> RemoteRef | None:
         """A reference to an agent of another node, if that is connected and may have it."""
-        link = self.distribution.links.get(agent.node)
+        link = self.distribution.link_to(agent.node)
         if link is None or agent_numbered(agent.created, agent.node) != agent:
             return None
         return self.remotes.ref(agent.node, pid_of(agent, link.peer.creation))
@@ -444,8 +412,8 @@ class Cluster:
 
     def place_of(self, name: str) -> str | None:
         """The address at which another node is looked for, as text, if known."""
-        address = self.distribution.addresses.get(name)
-        return None if address is None else place(address)
+        known = self.distribution.book.known.get(name)
+        return None if known is None or known.address is None else place(known.address)
 
     def link(self, actor: Client, other: RemoteRef) -> None:
         """Link something of this node with a process of another one."""
@@ -455,101 +423,50 @@ class Cluster:
 
     def to_server(self, name: str, agent: AgentId, message: ServerMessage) -> None:
         """An agent sends a message to the lock server of another node."""
-        original = self.members.get(name)
-        if original:
-            self.original_peers.to_server(name, agent, message)
-        elif original is not None:
-            last, encoded = self._last
-            # Several nodes get the same message, so the last one is kept encoded. Compare the
-            # types, too: messages of different classes may be equal as tuples.
-            if type(message) is not type(last) or message != last:
-                try:
-                    encoded = etf.encode((CAST, pack(message)))
-                except etf.EncodeError as error:
-                    self._unsent(agent, message, error)
-                    return
-                self._last = (message, encoded)
-            # Send it in the node's name, so that the head of the frame is always the same.
-            self.processes.send_named(name, LOCK_SERVER, encoded)
-            if type(message) in ANSWERED:
-                self.silence.asked(name)
+        if name not in self.members:
+            return
+        last, encoded = self._last
+        # Several nodes get the same message, so the last one is kept encoded. Compare the types,
+        # too: messages of different classes may be equal as tuples.
+        if type(message) is not type(last) or message != last:
+            try:
+                encoded = etf.encode((CAST, pack(message)))
+            except etf.EncodeError as error:
+                self._unsent(agent, message, error)
+                return
+            self._last = (message, encoded)
+        self.processes.send_named(name, LOCK_SERVER, encoded)
+        if type(message) in ANSWERED:
+            self.silence.asked(name)
 
     def to_agent(self, agent: AgentId, message: AgentMessage) -> None:
         """The lock server, or an agent, sends a message to an agent of another node."""
-        link = self.distribution.links.get(agent.node)
+        link = self.distribution.link_to(agent.node)
         if link is None:
-            if (
-                type(message) is Knowledge
-            ):  # the others are of lock servers that the agent is connected with
-                self._tell_over_channel(agent, message)
+            # Nothing is lost: when there is a link, agents repeat it (`AgentMachine.peer_up`).
+            if type(message) is Knowledge and message.records:
+                self.relays.want(agent.node)
             return
-        if self.members.get(agent.node):
-            self.original_peers.to_agent(agent, message)
-        else:
-            pid = pid_of(agent, link.peer.creation)
-            for part in in_parts(message, agent):
-                try:
-                    encoded = etf.encode(pack(part, agent))
-                except etf.EncodeError as error:
-                    self._unsendable(agent, error)
-                else:
-                    self.processes.send(pid, encoded)
+        pid = pid_of(agent, link.peer.creation)
+        for part in in_parts(message, agent):
+            try:
+                encoded = etf.encode(pack(part, agent))
+            except etf.EncodeError as error:
+                self._unsendable(agent, error)
+            else:
+                self.processes.send(pid, encoded)
 
     def _unsendable(self, agent: AgentId, error: etf.EncodeError) -> None:
         text = "a message for %s can't be sent: %s"
         self.executor.run_soon(logger.error, text, agent, error)
 
-    # --- Agents of nodes that are not connected -------------------------------------------------
-
-    def _tell_over_channel(self, agent: AgentId, message: Knowledge) -> None:
-        """Send a message to an agent of a node that is not connected; without a channel, drop it.
-
-        Nothing is lost: when the channel opens, agents repeat their messages
-        (`AgentMachine.peer_up`).
-        """
-        if not self.channels.is_open(agent.node):
-            if message.records:
-                self.channels.want(agent.node)
-            return
-        for part in in_parts(message, agent):
-            try:
-                encoded = etf.encode((agent.created, pack(part, agent)))
-            except etf.EncodeError as error:
-                self._unsendable(agent, error)
-            else:
-                self.channels.send(agent.node, encoded)
-
-    def _told_over_channel(self, peer: str, data: bytes) -> None:
-        """Take in a message from an agent of a node that is not connected."""
-        try:
-            term = etf.decode(data)
-        except etf.DecodeError as error:
-            raise BadMessage(str(error)) from None
-        if type(term) is not tuple or len(term) != 2 or type(term[0]) is not int:
-            raise BadMessage(f"{brief(term)} is not for an agent")
-        number, message = term
-        if not 0 <= number < 1 << 64 or not is_ours(message):
-            raise BadMessage(f"{brief(term)} is not for an agent")
-        agent = self.node.agents_by_id.get(agent_numbered(number, self.node.name))
-        if agent is None:
-            return  # it has ended
-        unpacked = unpack_to_agent(message, agent.id, agent.machine.client, peer)
-        if type(unpacked) is not Knowledge:
-            raise BadMessage(f"{brief(message[1])} is not what agents tell each other")
-        self.node.deliver(agent, unpacked)
-
-    def _channel_changed(self, peer: str, is_open: bool) -> None:
-        """There is a channel to a node, or it is gone."""
-        event = AgentMachine.peer_up if is_open else AgentMachine.peer_down
-        self.node.tell_agents(event, peer, in_touch=True)
-
-    def _to_be_reached(self) -> set[str]:
-        """The nodes that are not connected, but have agents to which ours send records."""
+    def _partners(self) -> set[str]:
+        """The nodes with agents to which ours send records."""
         nodes: set[str] = set()
         for agent in list(self.node.agents_by_id.values()):
             if agent.machine.in_touch:
                 nodes |= agent.machine.partners
-        return nodes - self.distribution.links.keys() - {self.node.name}
+        return nodes
 
     def _unsent(self, agent: AgentId, message: ServerMessage, error: etf.EncodeError) -> None:
         """End an agent of ours whose message can't be sent; its client gets the reason."""
@@ -568,14 +485,19 @@ class Cluster:
 
     def flush(self) -> bool:
         """Send all output, which may lose links; return whether there are new messages in the turn."""
-        if self.readers.ready:
-            self.readers.flush()
         if not self.distribution.unsent:
             return False
         self.distribution.flush()
         return True
 
     # --- Messages from others, in the turn ------------------------------------------------------
+
+    def _take_frame(self, link: Link, frame: bytes) -> None:
+        """Take in a frame of a connection."""
+        if frame.startswith(control.PASS_THROUGH):
+            self.processes.receive(link, frame)
+        else:
+            self.relays.take(link, frame)
 
     def _find(self, number: int) -> Local | None:
         """The agent with a pid's number."""
@@ -595,22 +517,22 @@ class Cluster:
             return
         try:
             term = parse_cast(message)
+            if sender.node not in self.distribution.links:
+                raise BadMessage("lock servers are asked over connections only")
             if is_ours(term):
                 self._take_ours(term, sender)
                 return
             call = parse_call(message)
             if call is None:
-                self.original_peers.from_agent(term, sender)
-            else:
-                caller, tag, request = call
-                check_speaker(caller, sender.node)
-                if is_ours(request) and request[1] == VIEW and len(request) == 3:
-                    # After this step, in which earlier messages, such as a release, are carried
-                    # out.
-                    lock_id = to_lock_id(request[2])
-                    self.node.turn.post(self._answer_view, caller, tag, lock_id)
-                elif not self.inquiries.take_call(caller, tag, request):
-                    self.remotes.answer_term(caller, tag, self._answer(sender.node, request))
+                raise StrangeMessage(f"{brief(term)} is not a message for a lock server")
+            caller, tag, request = call
+            check_speaker(caller, sender.node)
+            if is_ours(request) and request[1] == VIEW and len(request) == 3:
+                # After this step, in which earlier messages, such as a release, are carried out.
+                lock_id = to_lock_id(request[2])
+                self.node.turn.post(self._answer_view, caller, tag, lock_id)
+            elif not self.inquiries.take_call(caller, tag, request):
+                self.remotes.answer_term(caller, tag, self._answer(sender.node, request))
         except StrangeMessage as error:
             self.ignored("ignored a message of %s: %s", sender.node, error)
 
@@ -619,7 +541,7 @@ class Cluster:
         self.node.notices.warn("ignored", self.processes.speaker, text, *args)
 
     def _take_ours(self, term: tuple[Any, ...], sender: Pid) -> None:
-        """Take in a message of another Python node to our lock server."""
+        """Take in a message of another node to our lock server."""
         if term[1] is pages.TAKEN:
             self.readers.taken(sender.node, *pages.unpack_taken(term))
             return
@@ -649,9 +571,7 @@ class Cluster:
             return self.greeter.take_greeting(name, request)
         if is_ours(request) and request[1] == SERVERS:
             return self.agreements.take_servers(name, request)
-        if is_ours(request) and request[1] == ABOUT and len(request) == 3:
-            return self.original_peers.about(request[2])
-        return (Atom("error"), Atom("unknown_request"))  # as the original does
+        return UNKNOWN
 
     def _to_agent(self, agent: Agent, message: Any, sender: Pid | None) -> None:
         """A process of another node sends something to one of our agents."""
@@ -659,20 +579,18 @@ class Cluster:
             if is_ours(message):
                 speaker = self.processes.speaker
                 unpacked = unpack_to_agent(message, agent.id, agent.machine.client, speaker)
+                if type(unpacked) is not Knowledge and speaker not in self.distribution.links:
+                    raise BadMessage(f"{brief(message[1])} is not what agents tell each other")
                 self.node.deliver(agent, unpacked)
                 return
             call = parse_call(message)
-            if call is not None:
-                caller, tag, _ = call
-                check_speaker(caller, self.processes.speaker)
-                self.remotes.answer_term(caller, tag, not_from_elsewhere(agent.id))
-            else:
-                self.original_peers.to_ours(agent, message, sender)
+            if call is None:
+                raise StrangeMessage(f"{brief(message)} is not a message for an agent")
+            caller, tag, _ = call
+            check_speaker(caller, self.processes.speaker)
+            self.remotes.answer_term(caller, tag, not_from_elsewhere(agent.id))
         except StrangeMessage as error:
             self.ignored("ignored a message to %s: %s", agent, error)
-
-    def _spawn(self, request: SpawnRequest) -> Callable[[], object] | None:
-        return self.original_peers.watcher_request(request)
 
     # --- Watching -------------------------------------------------------------------------------
 
@@ -689,14 +607,9 @@ class Cluster:
                 return pages.LARGE
         return pack_view(machine.view(lock_id))
 
-    def tell_watcher(self, watcher: Hashable, news: View | ViewChange) -> None:
-        """Tell a watcher of another node, which runs the original."""
-        self.original_peers.tell_watcher(watcher, news)
-
     # --- Its end --------------------------------------------------------------------------------
 
     def stop(self, reason: str) -> None:
         """Leave the cluster: all connections are closed. In the turn."""
-        self.tunnels.stop()
         self.distribution.stop(reason)
         self.arrivals.close()

@@ -18,13 +18,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from locks.errors import InvalidOption
+from locks.net.book import NAMES, News
+from locks.net.budgets import Limits
+from locks.net.link import Link
 from locks.node.peers.greeting import Greeting, pack_greeting, pack_refusal, unpack_greeting
 from locks.otp.bytes.fields import BadMessage
 from locks.otp.bytes.terms import Atom
-from locks.otp.links.budgets import Limits
-from locks.otp.links.link import Link
-from locks.otp.names.address_book import NAMES, News
-from locks.otp.options import NET_TICKTIME
 from locks.runtime.clock import monotonic
 from locks.runtime.waiter import run_in_hub
 from locks.wire.forms import LOCK_SERVER
@@ -50,7 +49,7 @@ class Greeter:
         executor: Does its background work.
         distribution: Its connections.
         processes: Calls processes over them.
-        is_ours: Whether a node is known to be a Python node.
+        is_member: Whether the lock server of a node can be asked.
         on_greeted: Called with the connection of a node that has greeted this one, and its limits.
         on_answered: Called with a connection, whether the greeting on it was answered, and the
             answer or the reason why there is none.
@@ -63,7 +62,7 @@ class Greeter:
         distribution: Distribution,
         processes: Processes,
         *,
-        is_ours: Callable[[str], bool],
+        is_member: Callable[[str], bool],
         on_greeted: Callable[[Link, Limits], object],
         on_answered: Callable[[Link, bool, Any], object],
     ) -> None:
@@ -71,7 +70,7 @@ class Greeter:
         self._executor = executor
         self._distribution = distribution
         self._processes = processes
-        self._is_ours = is_ours
+        self._is_member = is_member
         self._on_greeted = on_greeted
         self._on_answered = on_answered
         self._unanswered: dict[str, Link] = {}  # whose answer to a greeting is awaited
@@ -103,12 +102,8 @@ class Greeter:
 
     def _send(self, link: Link, known: list[News]) -> None:
         options = self._distribution.options
-        greeting = pack_greeting(
-            self._node.server.machine.version,
-            options.net_ticktime or NET_TICKTIME,
-            known if options.mesh else [],
-            self._distribution.options.limits,
-        )
+        version = self._node.server.machine.version
+        greeting = pack_greeting(version, known if options.mesh else [], options.limits)
         self._unanswered[link.peer.name] = link
         told = partial(self._answered, link)
         self._processes.call(link.peer.name, LOCK_SERVER, greeting, told)
@@ -134,7 +129,7 @@ class Greeter:
     # --- The greetings of others ----------------------------------------------------------------
 
     def take_greeting(self, name: str, term: Any) -> Any:
-        """Take in the greeting of another Python node.
+        """Take in the greeting of another node.
 
         Returns:
             The answer.
@@ -166,11 +161,6 @@ class Greeter:
     def _take(self, link: Link, greeting: Greeting) -> None:
         name = link.peer.name
         distribution = self._distribution
-        if link.wanted != greeting.ticktime:
-            link.wanted = greeting.ticktime
-            link.tick_due = 0.0
-            distribution.pace_changed()
-        link.ticktime = distribution.options.net_ticktime or NET_TICKTIME
         if distribution.options.mesh:
             self._hear(name, greeting.known)
             if any(news.name == name for news in greeting.known):
@@ -221,11 +211,12 @@ class Greeter:
 
     def _tell(self) -> None:
         """Name newcomers to the nodes that have answered the last greeting."""
-        told_of = self._distribution.book.told_of
+        news_of = self._distribution.book.news_of
         for name, owed in self._owed.items():
             link = self._distribution.links.get(name)
-            if owed and link is not None and name not in self._unanswered and self._is_ours(name):
-                news = [each for each in map(told_of, owed) if each is not None]
+            if owed and link is not None and name not in self._unanswered and self._is_member(name):
+                there = [each for each in owed if each in self._distribution.links]
+                news = [each for each in map(news_of, there) if each is not None]
                 if news:
                     self._send(link, news)
                 owed.clear()

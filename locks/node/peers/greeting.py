@@ -1,12 +1,11 @@
 """The form of a greeting, the first message of a node on a new connection.
 
-A greeting is a call of the other's lock server: `{'$locks', greeting, Protocol, Version, Ticktime,
-Known, Limits}`. It is checked completely before it has any effect. Each field has a type, a range and a
+A greeting is a call of the other's lock server: `{'$locks', greeting, Protocol, Version, Known,
+Limits}`. It is checked completely before it has any effect. Each field has a type, a range and a
 size:
 
 * Protocol: the integer `PROTOCOL`.
 * Version: the last version of the sender's lock table (`locks.wire.versions`).
-* Ticktime: after how many seconds of silence the sender takes the receiver for dead, a float.
 * Known: a list of at most `NAMES` nodes that the sender was connected with, and the sender itself.
   Each is `{Name, Host, Port, Age}`: where it listens, and how many seconds ago it was last known to
   be alive.
@@ -20,14 +19,13 @@ from typing import Any, NamedTuple
 
 from locks.errors import InvalidOption
 from locks.model import check_node_name
-from locks.otp import distribution
-from locks.otp.admission.strangers import plain
+from locks.net import book
+from locks.net.book import NAMES, News
+from locks.net.budgets import Limits
 from locks.otp.bytes.control import brief
 from locks.otp.bytes.fields import BadMessage
 from locks.otp.bytes.terms import Atom
-from locks.otp.links.budgets import Limits
-from locks.otp.names.address_book import NAMES, News
-from locks.ranges import LONGEST_TEXT
+from locks.ranges import LONGEST_TEXT, plain
 from locks.wire.forms import OURS
 from locks.wire.versions import check_version
 
@@ -44,7 +42,6 @@ __all__ = [
 PROTOCOL = 1
 GREETING = Atom("greeting")
 REFUSED = Atom("refused")
-TICKTIMES = (0.1, 86_400.0)  # seconds
 LONGEST_HOST = 255  # characters
 PORTS = range(1, 65536)
 
@@ -54,32 +51,25 @@ class Greeting(NamedTuple):
 
     Attributes:
         version: The last version of the sender's lock table.
-        ticktime: After how many seconds of silence the sender takes another node for dead.
         known: The nodes that it names.
         limits: What the receiver may have at the sender's lock server.
     """
 
     version: int
-    ticktime: float
     known: list[News]
     limits: Limits
 
 
-def pack_greeting(
-    version: int, ticktime: float, known: Iterable[News], limits: Limits
-) -> tuple[Any, ...]:
+def pack_greeting(version: int, known: Iterable[News], limits: Limits) -> tuple[Any, ...]:
     """The term of a greeting.
 
     Args:
         version: The last version of the sender's lock table.
-        ticktime: Its ticktime; a value out of range is replaced by the nearest one in range.
         known: The nodes that it names.
         limits: What it may have.
     """
-    shortest, longest = TICKTIMES
-    ticktime = float(min(max(ticktime, shortest), longest))
     entries = [(name, host, port, float(age)) for name, (host, port), age in known]
-    return (OURS, GREETING, PROTOCOL, version, ticktime, entries, tuple(limits))
+    return (OURS, GREETING, PROTOCOL, version, entries, tuple(limits))
 
 
 def unpack_greeting(term: Any) -> Greeting:
@@ -94,20 +84,15 @@ def unpack_greeting(term: Any) -> Greeting:
             f"it uses protocol {brief(protocol)}, but this node uses {PROTOCOL}; install the same "
             "version of locks on both"
         )
-    if len(term) != 7:
-        raise BadMessage("a greeting has 7 parts")
-    version, ticktime, known, limits = term[3:]
+    if len(term) != 6:
+        raise BadMessage("a greeting has 6 parts")
+    version, known, limits = term[3:]
     check_version(version)
-    shortest, longest = TICKTIMES
-    if type(ticktime) is not float or not shortest <= ticktime <= longest:
-        raise BadMessage(
-            f"ticktime {brief(ticktime)} is not a float from {shortest} to {longest} seconds"
-        )
     if type(known) is not list:
         raise BadMessage(f"{brief(known)} should be a list of nodes")
     if len(known) > NAMES:
         raise BadMessage(f"a greeting has {len(known)} nodes, more than {NAMES}")
-    return Greeting(version, ticktime, [_news(entry) for entry in known], _limits(limits))
+    return Greeting(version, [_news(entry) for entry in known], _limits(limits))
 
 
 def pack_refusal(why: str) -> tuple[Any, ...]:
@@ -142,8 +127,8 @@ def _news(entry: Any) -> News:
         raise BadMessage(f"{brief(host)} is not a host: text of at most {LONGEST_HOST} characters")
     if type(port) is not int or port not in PORTS:
         raise BadMessage(f"{brief(port)} is not a port: 1 to 65535")
-    if type(age) not in (int, float) or not 0 <= age <= distribution.FORGET:
-        raise BadMessage(f"age {brief(age)} is not 0 to {distribution.FORGET:g} seconds")
+    if type(age) not in (int, float) or not 0 <= age <= book.FORGET:
+        raise BadMessage(f"age {brief(age)} is not 0 to {book.FORGET:g} seconds")
     return News(name, (host, port), age)
 
 

@@ -1,7 +1,7 @@
 """What other nodes may have at this node's lock server.
 
 Each message of another node to the lock server goes through here. The node's transactions, requests
-and watches there are counted (`locks.otp.links.budgets.Limits`). A request beyond a limit is refused; nothing
+and watches there are counted (`locks.net.budgets.Limits`). A request beyond a limit is refused; nothing
 else changes. A message with a version that is ahead of this node's clock waits for the clock
 (`locks.wire.versions`).
 """
@@ -23,8 +23,8 @@ from locks.core.messages import (
     Watch,
 )
 from locks.model import AgentId, LockId, covers
+from locks.net.budgets import MOST_CALLS, Limits, check_budget
 from locks.node.server import Guarded, Server
-from locks.otp.links.budgets import MOST_CALLS, Limits, check_budget
 from locks.runtime.executor import Executor
 from locks.wire.versions import seconds_ahead
 

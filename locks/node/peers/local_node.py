@@ -16,10 +16,9 @@ from locks.node.services import Services
 from locks.otp.notices import Notices
 
 if TYPE_CHECKING:
+    from locks.net.budgets import Limits
+    from locks.node.peers.silence import Silence
     from locks.otp.distribution import Distribution
-    from locks.otp.links.budgets import Limits
-    from locks.otp.links.link import Link
-    from locks.otp.links.silence import Silence
     from locks.otp.process.processes import Processes
     from locks.otp.process.remote import Remotes
     from locks.runtime.executor import Executor
@@ -71,7 +70,7 @@ class Connections(Protocol):
     Attributes:
         node: The node.
         executor: Does its background work.
-        members: The nodes with a lock server that can be asked, and whether it is the original's.
+        members: The nodes with a lock server that can be asked.
         distribution: The connections.
         processes: The processes that can be reached over them.
         remotes: References to these.
@@ -81,15 +80,9 @@ class Connections(Protocol):
 
     node: LocalNode
     executor: Executor
-    members: dict[str, bool]
+    members: set[str]
     distribution: Distribution
     processes: Processes
     remotes: Remotes
     silence: Silence
     limits: dict[str, Limits]
-
-    def left(self, name: str) -> None:
-        """A node's lock server is gone."""
-
-    def greet_again(self, link: Link) -> None:
-        """Greet a lock server that is not there, in a while."""

@@ -18,11 +18,11 @@ from locks.core.views import FollowedView
 from locks.errors import LockTimeout, NodeNotRunning
 from locks.model import LockId, View, show
 from locks.node.client.refusals import check_may_wait, reasons
+from locks.node.peers.calls import BlockingCalls
 from locks.node.peers.local_node import Connections
 from locks.otp.bytes import etf
 from locks.otp.bytes.fields import BadMessage
 from locks.otp.bytes.terms import Pid
-from locks.otp.process.calls import BlockingCalls
 from locks.otp.process.processes import CAST, NOCONNECTION, Local
 from locks.runtime.identity import Listener
 from locks.runtime.port import world
@@ -123,22 +123,20 @@ class ViewReader:
 
     def check(self, name: str) -> None:
         """Raise `NodeNotRunning` unless the views of a node can be read."""
-        members = self._cluster.members
-        if members.get(name) is not False:
-            what = "runs the Erlang original" if name in members else "can't be reached"
+        if name not in self._cluster.members:
             node = self._cluster.node
             why = reasons([name], node.refusals)
-            text = f"{node.name} can't read the locks of {name}: {name} {what}{why}"
+            text = f"{node.name} can't read the locks of {name}: {name} can't be reached{why}"
             raise NodeNotRunning(text, nodes=[name])
 
     def watch(self, name: str, lock_id: LockId, watcher: Listener, must_run: bool = True) -> None:
         """Notify a watcher of the views of a lock id of another node; again when that node comes back.
 
         Raises:
-            NodeNotRunning: They can't be read; if it need not run, it is one of the original.
+            NodeNotRunning: They can't be read, and it must run.
             LimitExceeded: This program may watch no more ids there.
         """
-        if must_run or name in self._cluster.members:
+        if must_run:
             self.check(name)
         reading = self._readings.get((name, lock_id))
         if reading is None:

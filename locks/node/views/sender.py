@@ -9,11 +9,9 @@ A view with thousands of rows is sent one page at a time, each when the page bef
 After that, changes are sent at once, as long as the reader confirms pages; otherwise they gather.
 So the data that waits for a slow reader is bounded. A page for several readers is made once.
 
-**The watching node pays.** The turn that changes a request only notes it for each node with
-watchers. The remaining work (finding the readings concerned, making pages and sending them) is
-charged to that node's share of this node's time (`locks.node.views.slices`). A short part of
-it is done at the end of that turn, so that watchers are notified at once. The rest is done in
-separate turns, when the node is next in the line.
+The turn that changes a request only notes it for each node with watchers. The remaining work (finding
+the readings concerned, making pages and sending them) is done in turns of its own, one in each round
+of the hub, as for links that have input: a bounded part for each node in turn.
 
 Everything is for the node's turn. The lock server's machine knows all these watchers as one,
 `OUTSIDE`.
@@ -23,17 +21,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from functools import partial
 
 from locks.core.messages import OUTSIDE, TableChange, Unwatch, Watch
 from locks.core.server.tree import Entry
 from locks.core.server.watchers import Watchers
 from locks.model import LockId
 from locks.node.peers.local_node import Connections
-from locks.node.views.slices import Slices
 from locks.otp.bytes import etf
 from locks.otp.bytes.terms import Pid, Term
-from locks.otp.links.budgets import SLICE, Share
 from locks.wire import pages
 
 __all__ = ["ViewSender"]
@@ -41,7 +36,8 @@ __all__ = ["ViewSender"]
 logger = logging.getLogger("locks.nodes")
 
 AHEAD = 32  # pages that a reader may be sent before it has taken them in
-AT_ONCE = SLICE / 4  # seconds for the watchers of a node at the end of another caller's turn
+NOTES = 100  # changes that are noted for readings of a node in one round
+SENT = 4096  # bytes of pages after which other nodes are next
 KEPT = 1024 * 1024  # bytes of terms that are kept
 ROOM = 1000  # numbers that may gather for a reading beyond those in the table
 PAGES = 64  # pages that are kept for other readers
@@ -52,24 +48,18 @@ class _Audience:
     """The watchers of one node.
 
     Attributes:
-        share: Its share of this node's time.
         index: The lock ids that they watch, with their readings.
         changed: Changed requests that were not noted for the readings yet: their lock ids, by
             number.
         ready: The readings with data to send whose reader keeps up.
-        waits: Whether a separate turn for it is planned.
-        moment: How many seconds it is served at the end of this turn.
     """
 
-    __slots__ = ("changed", "index", "moment", "ready", "share", "waits")
+    __slots__ = ("changed", "index", "ready")
 
-    def __init__(self, share: Share) -> None:
-        self.share = share
+    def __init__(self) -> None:
         self.index = Watchers()
         self.changed: dict[int, LockId] = {}
         self.ready: dict[_Reading, None] = {}
-        self.waits = False
-        self.moment = AT_ONCE
 
     def readings(self, lock_id: LockId) -> list[_Reading]:
         """The readings of exactly this id."""
@@ -125,19 +115,18 @@ class ViewSender:
 
     Args:
         cluster: The node's relations with others.
-        slices: Says how much of this node's time is for them, and when.
-
-    Attributes:
-        ready: The nodes whose watchers have data to receive; `flush` is due.
+        later: Calls a function in the hub's next round.
     """
 
-    def __init__(self, cluster: Connections, slices: Slices) -> None:
+    def __init__(
+        self, cluster: Connections, later: Callable[[Callable[[], object]], object]
+    ) -> None:
         self._cluster = cluster
-        self._slices = slices
+        self._later = later
+        self._is_due = False  # whether a turn for them is planned
         self._readings: dict[int, _Reading] = {}
         self._by_id: dict[LockId, dict[Pid, _Reading]] = {}
         self._audiences: dict[str, _Audience] = {}
-        self.ready: dict[_Audience, None] = {}
         self._next = 0
         self._terms: dict[int, tuple[Entry, int, Term]] = {}  # with the version that they are of
         self._kept = 0
@@ -154,8 +143,7 @@ class ViewSender:
         """Begin a watch by a process of another node; if it watches already, it gets a page at once."""
         audience = self._audiences.get(watcher.node)
         if audience is None:
-            share = self._slices.share(watcher.node)
-            audience = self._audiences[watcher.node] = _Audience(share)
+            audience = self._audiences[watcher.node] = _Audience()
         readings = self._by_id.setdefault(lock_id, {})
         reading = readings.get(watcher)
         if reading is None:
@@ -192,9 +180,7 @@ class ViewSender:
 
     def _leave(self, node: str) -> None:
         """Forget a node without watches."""
-        audience = self._audiences.pop(node, None)
-        if audience is not None:
-            self.ready.pop(audience, None)
+        self._audiences.pop(node, None)
         if not self._audiences:
             self._cluster.node.deliver(self._cluster.node.server, Unwatch(OUTSIDE, ()))
 
@@ -215,7 +201,7 @@ class ViewSender:
                     self._wake(reading)
                 audience.changed.clear()
             audience.changed.update(change.changed)
-            self._go_on_soon(audience)
+        self._go_on_soon()
 
     @property
     def _most(self) -> int:
@@ -237,47 +223,39 @@ class ViewSender:
 
     def _wake(self, reading: _Reading) -> None:
         if reading.may_go_on and (reading.due or reading.anew or reading.greets):
-            audience = self._audience(reading)
-            audience.ready[reading] = None
-            self._go_on_soon(audience)
+            self._audience(reading).ready[reading] = None
+            self._go_on_soon()
 
-    def _go_on_soon(self, audience: _Audience) -> None:
-        if not audience.waits:
-            self.ready[audience] = None
+    # --- In turns of their own ------------------------------------------------------------------
 
-    # --- At the end of a turn, and in turns of their own ----------------------------------------
+    def _go_on_soon(self) -> None:
+        if not self._is_due:
+            self._later(self._go_on)
+            self._is_due = True
 
-    def flush(self) -> None:
-        """Send news to watchers, for a short time; the rest is done in separate turns."""
-        slices, run = self._slices, self._cluster.node.turn.run_surely
-        for audience in list(self.ready):
-            slices.serve(audience.share, audience.moment, partial(self._serve, audience))
-            audience.moment = AT_ONCE
-            if audience.changed or audience.ready:
-                slices.wait(audience, audience.share, partial(run, self._go_on, audience))
-                audience.waits = True
-            self.ready.pop(audience, None)
+    def _go_on(self) -> None:
+        self._cluster.node.turn.run_surely(self._serve)
 
-    def _go_on(self, audience: _Audience) -> None:
-        """Continue with waiting work at the end of this turn."""
-        audience.waits = False
-        if audience in self._audiences.values():
-            audience.moment = SLICE
-            self.ready[audience] = None
+    def _serve(self) -> None:
+        """Do a part of the work for each node's watchers."""
+        for audience in list(self._audiences.values()):
+            self._note(audience)
+            sent = 0
+            while audience.ready and not audience.changed and sent < SENT:
+                sent += self._send_page(audience, next(iter(audience.ready)))
+        self._is_due = False
+        if any(audience.changed or audience.ready for audience in self._audiences.values()):
+            self._go_on_soon()
 
-    def _serve(self, audience: _Audience, is_over: Callable[[], bool]) -> None:
-        """Do some of the work for a node's watchers."""
-        if self._find(audience, is_over):
-            while audience.ready and not is_over():
-                self._send_page(audience, next(iter(audience.ready)))
-
-    def _find(self, audience: _Audience, is_over: Callable[[], bool]) -> bool:
-        """Note changed requests for the readings concerned; return whether this is complete."""
+    def _note(self, audience: _Audience) -> None:
+        """Note changed requests for the readings concerned."""
         most = self._most
-        while audience.changed:
+        notes = 0
+        while audience.changed and notes < NOTES:
             number, lock_id = next(iter(audience.changed.items()))
             for watched in audience.index.related(lock_id):
                 for reading in audience.readings(watched):
+                    notes += 1
                     if not reading.anew:
                         reading.due[number] = None
                         if len(reading.due) > most:  # of requests that have come and gone since
@@ -285,12 +263,9 @@ class ViewSender:
                             reading.due.clear()
                         self._wake(reading)
             del audience.changed[number]
-            if is_over():
-                return False
-        return True
 
-    def _send_page(self, audience: _Audience, reading: _Reading) -> None:
-        """Send a reading its next page.
+    def _send_page(self, audience: _Audience, reading: _Reading) -> int:
+        """Send a reading its next page; return its size.
 
         What was sent is noted afterwards. If this is interrupted, the same page is sent again.
         """
@@ -321,8 +296,8 @@ class ViewSender:
                 self._made.clear()
             content = pages.pack_content(table.version, reading.anew, complete, gone, terms)
             self._made[key] = content
-        page = pages.pack_page(reading.id, reading.sent + 1, content)
-        self._cluster.processes.send(reading.watcher, etf.encode(page))
+        page = etf.encode(pages.pack_page(reading.id, reading.sent + 1, content))
+        self._cluster.processes.send(reading.watcher, page)
         reading.sent += 1
         reading.complete = complete
         reading.anew = reading.greets = False
@@ -330,6 +305,7 @@ class ViewSender:
             del reading.due[number]
         if not (reading.due and reading.may_go_on):
             audience.ready.pop(reading, None)
+        return len(page)
 
     def _term(self, entry: Entry) -> Term | None:
         """The term of a request; `None` if it can't be sent, and is left out."""

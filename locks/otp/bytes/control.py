@@ -14,10 +14,10 @@ processes is traced. They are parsed, and the token is dropped.
 |---|---|---|---|---|
 | 1 | `Link` | | 21 | `MonitorPExit` |
 | 2, 12 | `Send` | | 22, 23 | `SendSender` |
-| 3, 13 | `Exit` | | 29, 30 | `SpawnRequest` |
-| 6, 16 | `RegSend` | | 31, 32 | `SpawnReply` |
-| 8, 18 | `Exit2` | | 35 | `UnlinkId` |
-| 19 | `MonitorP` | | 36 | `UnlinkIdAck` |
+| 3, 13 | `Exit` | | 35 | `UnlinkId` |
+| 6, 16 | `RegSend` | | 36 | `UnlinkIdAck` |
+| 8, 18 | `Exit2` | | | |
+| 19 | `MonitorP` | | | |
 | 20 | `DemonitorP` | | | |
 
 Exits with a payload (24 to 28) and sends to an alias (33, 34) are sent only to nodes that offer
@@ -50,8 +50,6 @@ __all__ = [
     "RegSend",
     "Send",
     "SendSender",
-    "SpawnReply",
-    "SpawnRequest",
     "StrangeMessage",
     "UnlinkId",
     "UnlinkIdAck",
@@ -228,50 +226,6 @@ class MonitorPExit(NamedTuple):
         return _pack((21, *self))
 
 
-class SpawnRequest(NamedTuple):
-    """`sender` requests that a process is started.
-
-    Attributes:
-        request: Identifies the request; also the reference of the monitor, if one is requested.
-        sender: The process that requests it.
-        group_leader: Of the new process.
-        mfa: Module, function, and how many arguments it takes.
-        options: A list of terms.
-        arguments: A list of that many terms.
-    """
-
-    request: Reference
-    sender: Pid
-    group_leader: Pid
-    mfa: tuple[Atom, Atom, int]
-    options: list[Any]
-    arguments: list[Any]
-
-    def pack(self) -> bytes:
-        """The frame, without its length."""
-        return _pack((29, *self[:-1])) + encode(self.arguments)
-
-
-class SpawnReply(NamedTuple):
-    """The answer to a `SpawnRequest`.
-
-    Attributes:
-        request: Identifies the request.
-        to: The process that requested it.
-        flags: 1: a link was set up, 2: a monitor was set up.
-        result: The new process, or why there is none.
-    """
-
-    request: Reference
-    to: Pid
-    flags: int
-    result: Pid | Atom
-
-    def pack(self) -> bytes:
-        """The frame, without its length."""
-        return _pack((31, *self))
-
-
 class Unsupported(NamedTuple):
     """An operation that we don't offer.
 
@@ -296,8 +250,6 @@ Message = (
     | MonitorP
     | DemonitorP
     | MonitorPExit
-    | SpawnRequest
-    | SpawnReply
     | Unsupported
 )
 
@@ -425,33 +377,12 @@ def _unlink_id(value: Any) -> Any:
     return _WRONG if value == 0 else _number(value)
 
 
-def _list(value: Any) -> Any:
-    return value if type(value) is list else _WRONG
-
-
-def _mfa(value: Any) -> Any:
-    if type(value) is not tuple or len(value) != 3:
-        return _WRONG
-    mfa = (_atom(value[0]), _atom(value[1]), _number(value[2]))
-    return _WRONG if _WRONG in mfa else mfa
-
-
 def _any(value: Any) -> Any:
     return value
 
 
 def _dropped(value: Any) -> Any:
     """A field without meaning, or a trace token."""
-
-
-def _spawn_request(*fields: Any) -> SpawnRequest:
-    request = SpawnRequest(*fields)
-    arguments = fields[-1]  # may be anything
-    if type(arguments) is not list or len(arguments) != request.mfa[2]:
-        raise DecodeError(
-            f"a function of {request.mfa[2]} arguments is to be called with {brief(arguments)}"
-        )
-    return request
 
 
 # For each operation: the checks of its parts, whether a message follows, and the class.
@@ -470,10 +401,6 @@ _FORMS: dict[int, tuple[tuple[Callable[[Any], Any], ...], bool, Callable[..., Me
     21: ((_process, _pid, _ref, _any), False, MonitorPExit),
     22: ((_pid, _pid), True, SendSender),
     23: ((_pid, _pid, _dropped), True, SendSender),
-    29: ((_ref, _pid, _pid, _mfa, _list), True, _spawn_request),
-    30: ((_ref, _pid, _pid, _mfa, _list, _dropped), True, _spawn_request),
-    31: ((_ref, _pid, _number, _process), False, SpawnReply),
-    32: ((_ref, _pid, _number, _process, _dropped), False, SpawnReply),
     35: ((_unlink_id, _pid, _pid), False, UnlinkId),
     36: ((_unlink_id, _pid, _pid), False, UnlinkIdAck),
 }

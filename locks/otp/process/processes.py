@@ -20,17 +20,17 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from locks.errors import assert_never
-from locks.otp.admission.strangers import plain
+from locks.net.budgets import MOST_LINKS, MOST_MONITORS, OverBudget, check_budget
+from locks.net.relay import AnyLink
 from locks.otp.bytes import control, etf
 from locks.otp.bytes.behaviours import CALL, CAST, parse_call, parse_cast
 from locks.otp.bytes.control import BadMessage, brief, check_ends, check_speaker
-from locks.otp.bytes.frames import pack_reg_send, pack_send
+from locks.otp.bytes.etf_decode import DecodeError
+from locks.otp.bytes.frames import Reader, pack_reg_send, pack_send
 from locks.otp.bytes.terms import Atom, Pid, Reference
-from locks.otp.links.budgets import MOST_LINKS, MOST_MONITORS, OverBudget, check_budget
-from locks.otp.links.link import Link
-from locks.otp.links.reading import Reading
 from locks.otp.process.local import Local
 from locks.otp.process.reasons import reason_term, reason_value
+from locks.ranges import plain
 from locks.runtime.exits import exit_client
 from locks.runtime.identity import ByClient
 from locks.runtime.monitor import Client, Down, Monitor, watch_end
@@ -69,12 +69,9 @@ class Processes:
         new_number: Makes the number of a pid.
         find: Finds processes that were not added here, by their number.
         number_of: Returns the number of such a process; `None` for any other client.
-        on_spawn: Called with a request to spawn. If it is granted, returns what to do after the
-            answer; otherwise `None`.
 
     Attributes:
         me: The pid of the node itself: the sender of calls and monitors.
-        reading: Reads the frames of links.
         speaker: The node whose message is being taken in.
     """
 
@@ -87,7 +84,6 @@ class Processes:
         new_number: Callable[[], int],
         find: Callable[[int], Local | None],
         number_of: Callable[[Client], int | None],
-        on_spawn: Callable[[control.SpawnRequest], Callable[[], object] | None],
     ) -> None:
         self._distribution = distribution
         self._turn = turn
@@ -95,7 +91,6 @@ class Processes:
         self._new_number = new_number
         self._find_elsewhere = find
         self._number_elsewhere = number_of
-        self._on_spawn = on_spawn
         self._serial = itertools.count(1)
         self._names: dict[str, Local] = {}
         self._locals: dict[int, Local] = {}
@@ -107,14 +102,13 @@ class Processes:
         self._monitored: dict[str, dict[Reference, Monitor | None]] = {}
         # Calls that wait for an answer: their monitor, and the callback.
         self._calls: dict[Reference, tuple[Reference, Callable[[bool, Any], object]]] = {}
-        self.reading = Reading(distribution.name, self.take_in, self.refuse)
+        self._readers: dict[str, Reader] = {}  # of the frames of links, by the other node
         self._heads: dict[str, bytes] = {}  # of frames to registered names, sent by the node itself
         # Links, by the other node; our process is first.
         self._links: dict[str, dict[tuple[Pid, Pid], Monitor | None]] = {}
         self.speaker = ""
         self.me = Pid(new_number(), distribution.name, distribution.creation)
         self.add(self.me.number, Local(self._take_answer))
-        self._names["net_kernel"] = Local(self._net_kernel)
 
     # --- The processes --------------------------------------------------------------------------
 
@@ -172,7 +166,7 @@ class Processes:
 
     def send(self, to: Pid, encoded: bytes) -> bool:
         """Send an encoded message to a pid; return whether there is a connection."""
-        link = self._distribution.links.get(to.node)
+        link = self._distribution.link_to(to.node)
         if link is None:
             return False
         link.send(pack_send(to, encoded))
@@ -180,7 +174,7 @@ class Processes:
 
     def send_named(self, node: str, name: str, encoded: bytes, sender: Pid | None = None) -> bool:
         """Send an encoded message to a registered name on a node."""
-        link = self._distribution.links.get(node)
+        link = self._distribution.link_to(node)
         if link is None:
             return False
         if sender is None:
@@ -194,7 +188,7 @@ class Processes:
 
     def room(self, node: str) -> Waiter | None:
         """A waiter that is woken when a node has read most of our output; `None` if it has."""
-        link = self._distribution.links.get(node)
+        link = self._distribution.link_to(node)
         if link is None or not link.is_full:
             return None
         waiter = Waiter()
@@ -204,7 +198,7 @@ class Processes:
     def monitor(self, node: str, target: Target | None, told: OnDown) -> Reference:
         """Call `told(reason)` once, in the turn, when a process of another node, or its link, is down."""
         reference = self.new_reference()
-        link = self._distribution.links.get(node)
+        link = self._distribution.link_to(node)
         if link is None:
             self._turn.post(told, NOCONNECTION)
         else:
@@ -218,7 +212,7 @@ class Processes:
         found = self._monitors.pop(reference, None)
         if found is not None:
             node, target, _ = found
-            link = self._distribution.links.get(node)
+            link = self._distribution.link_to(node)
             if link is not None and target is not None:
                 body = control.DemonitorP(self.me, _target(target), reference).pack()
                 link.send(body) if soon else link.send_along(body)
@@ -280,7 +274,7 @@ class Processes:
         """Link a process of this node with one of another."""
         if (pid, theirs) in self._links.get(theirs.node, ()):
             return
-        link = self._distribution.links.get(theirs.node)
+        link = self._distribution.link_to(theirs.node)
         if link is None:
             self._executor.run_soon(exit_client, ours, NOCONNECTION)
             return
@@ -289,11 +283,11 @@ class Processes:
 
     def exit(self, theirs: Pid, reason: Any) -> None:
         """Make a process of another node exit."""
-        link = self._distribution.links.get(theirs.node)
+        link = self._distribution.link_to(theirs.node)
         if link is not None:
             link.send(control.Exit2(self.me, theirs, reason_term(reason)).pack())
 
-    def prod(self, link: Link) -> None:
+    def prod(self, link: AnyLink) -> None:
         """Request a sign of life: every node answers at once that this process does not exist."""
         link.send(control.MonitorP(self.me, NOBODY, self.new_reference()).pack())
 
@@ -305,7 +299,19 @@ class Processes:
 
     # --- From others to this node, in the turn --------------------------------------------------
 
-    def take_in(self, link: Link, message: control.Message) -> None:
+    def receive(self, link: AnyLink, frame: bytes) -> None:
+        """Take in a frame of a node; if it can't be decoded, the link is lost."""
+        reader = self._readers.get(link.peer.name)
+        if reader is None:
+            reader = self._readers[link.peer.name] = Reader(self._distribution.name)
+        try:
+            message = reader.parse(frame)
+        except DecodeError as error:
+            self.refuse(link, "unreadable", f"it sent unreadable data: {error}")
+        else:
+            self.take_in(link, message)
+
+    def take_in(self, link: AnyLink, message: control.Message) -> None:
         """Take in a message from a node; if it is wrong, the link is lost."""
         self.speaker = link.peer.name
         try:
@@ -321,13 +327,13 @@ class Processes:
             )
             link.lose(plain(f"failed to carry out a message of it: {failure!r}"))
 
-    def refuse(self, link: Link, cause: str, reason: str) -> None:
+    def refuse(self, link: AnyLink, cause: str, reason: str) -> None:
         """Close a link because of a fault of the other node."""
         name, text = link.peer.name, "%s closed the connection to %s: %s"
         self._distribution.notices.warn(cause, name, text, self._distribution.name, name, reason)
         link.lose(plain(reason))
 
-    def _take(self, link: Link, message: control.Message) -> None:
+    def _take(self, link: AnyLink, message: control.Message) -> None:
         if isinstance(message, control.RegSend):  # the most frequent ones first
             check_speaker(message.sender, link.peer.name)
             self._reg_send(message)
@@ -351,10 +357,8 @@ class Processes:
                 self._exited(message.to, message.sender, reason_value(message.reason))
             case control.Exit2():
                 self._exit2(message)
-            case control.SpawnRequest():
-                self._spawn_request(link, message)
-            case control.UnlinkIdAck() | control.SpawnReply():
-                pass  # answers without effect here
+            case control.UnlinkIdAck():
+                pass
             case control.Unsupported():
                 name, text = link.peer.name, "%s requested the operation %s, which is not supported"
                 self._distribution.notices.warn(
@@ -365,7 +369,7 @@ class Processes:
 
     def lost(self, node: str) -> None:
         """Forget the link to a node, and notify monitors, links and calls over it."""
-        self.reading.lost(node)
+        self._readers.pop(node, None)
         for reference, (where, _, told) in list(self._monitors.items()):
             if where == node:
                 del self._monitors[reference]
@@ -386,7 +390,7 @@ class Processes:
             sender = message.sender if isinstance(message, control.SendSender) else None
             local.deliver(message.message, sender)
 
-    def _monitor_p(self, link: Link, message: control.MonitorP) -> None:
+    def _monitor_p(self, link: AnyLink, message: control.MonitorP) -> None:
         local = self._find(message.target)
         if local is None:
             self._tell_down(link, message, NOPROC)
@@ -406,19 +410,19 @@ class Processes:
             if ref in monitored:
                 monitored[ref] = watching
 
-    def _monitored_down(self, link: Link, message: control.MonitorP, reason: Any) -> None:
+    def _monitored_down(self, link: AnyLink, message: control.MonitorP, reason: Any) -> None:
         name = link.peer.name
         if message.ref in self._monitored.get(name, ()) and link.closed is None:
             self._forget_monitor(name, message.ref)
             self._tell_down(link, message, reason)
 
-    def _tell_down(self, link: Link, message: control.MonitorP, reason: Any) -> None:
+    def _tell_down(self, link: AnyLink, message: control.MonitorP, reason: Any) -> None:
         exit_message = control.MonitorPExit(
             message.target, message.sender, message.ref, reason_term(reason)
         )
         link.send(exit_message.pack())
 
-    def _demonitor_p(self, link: Link, message: control.DemonitorP) -> None:
+    def _demonitor_p(self, link: AnyLink, message: control.DemonitorP) -> None:
         self._forget_monitor(link.peer.name, message.ref)
 
     def _forget_monitor(self, node: str, reference: Reference) -> None:
@@ -429,13 +433,13 @@ class Processes:
         if watching is not None:
             watching.cancel()
 
-    def _monitor_p_exit(self, link: Link, message: control.MonitorPExit) -> None:
+    def _monitor_p_exit(self, link: AnyLink, message: control.MonitorPExit) -> None:
         found = self._monitors.get(message.ref)
         if found is not None and found[0] == link.peer.name:
             del self._monitors[message.ref]
             found[2](reason_value(message.reason))
 
-    def _link(self, link: Link, message: control.Link) -> None:
+    def _link(self, link: AnyLink, message: control.Link) -> None:
         local = self._find(message.to)
         if local is None:
             link.send(control.Exit(message.to, message.sender, Atom(NOPROC)).pack())
@@ -470,7 +474,7 @@ class Processes:
         return True
 
     def _linked_ended(self, pid: Pid, theirs: Pid, reason: Any) -> None:
-        link = self._distribution.links.get(theirs.node)
+        link = self._distribution.link_to(theirs.node)
         if self._drop(pid, theirs) and link is not None:
             link.send(control.Exit(pid, theirs, reason_term(reason)).pack())
 
@@ -490,21 +494,6 @@ class Processes:
         if not local.can_exit:
             raise BadMessage(f"{local.subject} belongs to a client of its own node")
 
-    def _spawn_request(self, link: Link, message: control.SpawnRequest) -> None:
-        """Answer a request to spawn: nothing runs here, but one known request has its effect."""
-        act = self._on_spawn(message)
-        # The pid of a process that has ended already, as its monitor reports.
-        result = Atom("notsup")
-        granted: Any = result
-        if act is not None:
-            me = self.me
-            granted = Pid(self._new_number(), me.node, me.creation)
-        link.send(control.SpawnReply(message.request, message.sender, 0, granted).pack())
-        if act is not None:
-            act()
-
-    # --- Processes of the node itself -----------------------------------------------------------
-
     def _take_answer(self, message: Any, sender: Pid | None) -> None:
         if isinstance(message, tuple) and len(message) == 2 and isinstance(message[0], Reference):
             call = self._calls.get(message[0])
@@ -514,12 +503,6 @@ class Processes:
             told = self._finish_call(message[0])
             if told is not None:
                 told(True, message[1])
-
-    def _net_kernel(self, message: Any, sender: Pid | None) -> None:
-        """Answer `net_adm:ping`."""
-        call = parse_call(message)
-        if call is not None and isinstance(call[2], tuple) and call[2][:1] == (Atom("is_auth"),):
-            self.answer(call[0], call[1], Atom("yes"))
 
 
 def _target(target: Target) -> Pid | Atom:

@@ -23,9 +23,9 @@ from pykka._envelope import Envelope
 from pykka.messages import ProxyCall, _ActorStop
 
 from locks.errors import LocksError, MisuseError, OperatingError
+from locks.net.budgets import MOST_CALLS, check_budget
 from locks.otp.bytes import etf
 from locks.otp.bytes.terms import Atom, Pid, Reference
-from locks.otp.links.budgets import MOST_CALLS, check_budget
 from locks.otp.process.processes import (
     NOCONNECTION,
     Local,

@@ -23,10 +23,10 @@ export function draw(tag, attributes = {}, ...children) {
 
 let tips = 0;
 
-// The tip of the arrows of a picture; returns the reference to it.
-export function addTip(svg) {
+// The tip of the arrows of a picture, of a kind; returns the reference to it.
+export function addTip(svg, kind = "") {
   const id = `tip-${++tips}`;
   const size = { viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 7, markerHeight: 7, orient: "auto" };
-  svg.append(draw("defs", {}, draw("marker", { id, class: "tip", ...size }, draw("path", { d: "M0 0 8 4 0 8Z" }))));
+  svg.append(draw("defs", {}, draw("marker", { id, class: `tip ${kind}`, ...size }, draw("path", { d: "M0 0 8 4 0 8Z" }))));
   return `url(#${id})`;
 }

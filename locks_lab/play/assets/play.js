@@ -8,6 +8,7 @@ const KINDS = { ours: "locks", original: "the Erlang original", elections: "an e
 const DOCS = document.documentElement.dataset.docs ?? ""; // where the pages are; empty if they are not here
 const GROUPS = { message: "What may arrive or be noticed", client: "What clients may do", fault: "What may go wrong, or be mended" };
 const MOST_EDGES = 8; // that are told in words
+const SIDE = 0.3; // as cosine: beyond it a label begins, or ends, at its circle's edge
 
 let boards = [];
 let listed = [];
@@ -242,6 +243,30 @@ function movesPanel(board) {
   return panel(board, "moves", "What may happen next", ...rows);
 }
 
+// The clients of a circle in the order of their waits, the first one first, if there is a circle: a shortest one through the last client
+// that is in any.
+function circleIn(edges) {
+  const next = new Map();
+  for (const { from, to } of edges) next.set(from, [...(next.get(from) ?? []), to]);
+  for (const start of [...next.keys()].sort((one, other) => other - one)) {
+    const ways = [[start]];
+    const reached = new Set();
+    for (const way of ways) {
+      for (const each of next.get(way.at(-1)) ?? []) {
+        if (each === start) return turned(way);
+        if (!reached.has(each)) ways.push([...way, each]);
+        reached.add(each);
+      }
+    }
+  }
+  return [];
+}
+
+function turned(circle) {
+  const at = circle.indexOf(Math.min(...circle));
+  return [...circle.slice(at), ...circle.slice(0, at)];
+}
+
 function graphPanel(board) {
   const { clients } = board.seen;
   const viewer = clients.find((each) => each.number === board.eyes);
@@ -249,13 +274,18 @@ function graphPanel(board) {
   const select = make("select", { "aria-label": "whose knowledge is shown", onchange: (event) => { board.eyes = Number(event.target.value); show(); } });
   select.append(make("option", { value: 0 }, "as it is"));
   for (const each of clients) select.append(make("option", { value: each.number, selected: each.number === board.eyes }, `as ${each.name} sees it`));
-  const [width, height, radius] = [320, 270, 90];
-  const svg = draw("svg", { class: "graph", viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": edges.length ? edges.map((edge) => edge.text).join("; ") : "nobody waits for anybody" });
-  const tip = addTip(svg);
+  const [width, middle, radius] = [320, 131, 90];
+  const circle = circleIn(edges);
+  const after = new Map(circle.map((each, index) => [each, circle[(index + 1) % circle.length]]));
+  const named = circle.length ? `A circle: ${[...circle, circle[0]].map((each) => clients.find((client) => client.number === each)?.name ?? each).join(" → ")}. None of them can proceed before one gives way.` : "";
+  const svg = draw("svg", { class: "graph", role: "img", "aria-label": edges.length ? [named, edges.map((edge) => edge.text).join("; ")].filter(Boolean).join(" ") : "nobody waits for anybody" });
+  const [tip, badTip] = [addTip(svg), addTip(svg, "bad")];
+  const labels = [];
   const places = new Map(clients.map((each, index) => {
     const angle = (2 * Math.PI * index) / clients.length - Math.PI / 2;
-    return [each.number, [width / 2 + radius * 1.3 * Math.cos(angle), height / 2 - 10 + radius * Math.sin(angle)]];
+    return [each.number, [width / 2 + radius * 1.3 * Math.cos(angle), middle + radius * Math.sin(angle), angle]];
   }));
+  svg.setAttribute("viewBox", `0 0 ${width} ${Math.max(middle, ...[...places.values()].map(([, y]) => y)) + 42}`);
   const drawn = new Set();
   for (const edge of edges) {
     const [from, to] = [places.get(edge.from), places.get(edge.to)];
@@ -266,15 +296,21 @@ function graphPanel(board) {
     const length = Math.hypot(dx, dy) || 1;
     const [ux, uy] = [dx / length, dy / length];
     const [mx, my] = [(from[0] + to[0]) / 2 - uy * 18, (from[1] + to[1]) / 2 + ux * 18]; // two opposite arrows don't lie on each other
-    svg.append(draw("path", { class: "edge", "marker-end": tip, d: `M${from[0] + ux * 20} ${from[1] + uy * 20} Q${mx} ${my} ${to[0] - ux * 21} ${to[1] - uy * 21}` }, draw("title", {}, edge.text)));
+    const closed = after.get(edge.from) === edge.to;
+    const wanted = edges.filter((each) => each.from === edge.from && each.to === edge.to).map((each) => each.lock);
+    labels.push(draw("text", { x: mx, y: my + 4, class: closed ? "lock bad" : "lock" }, [...new Set(wanted)].join(", ")));
+    svg.append(draw("path", { class: closed ? "edge bad" : "edge", "marker-end": closed ? badTip : tip, d: `M${from[0] + ux * 20} ${from[1] + uy * 20} Q${mx} ${my} ${to[0] - ux * 21} ${to[1] - uy * 21}` }, draw("title", {}, edge.text)));
   }
   for (const each of clients) {
-    const [x, y] = places.get(each.number);
-    const kinds = [each.holds.length && "holding", each.wants.length && "waiting", /done|gone|ended/.test(each.state) && "gone"].filter(Boolean).join(" ");
-    svg.append(draw("circle", { class: kinds, cx: x, cy: y, r: 20 }), draw("text", { x, y: y + 4 }, each.name.replace(/^(client|candidate) /, "")), draw("text", { x, y: y + 33, class: "small" }, each.state.length > 26 ? `${each.state.slice(0, 25)}…` : each.state));
+    const [x, y, angle] = places.get(each.number);
+    const side = Math.cos(angle) > SIDE ? 1 : Math.cos(angle) < -SIDE ? -1 : 0;
+    const state = { x: x + side * 20, y: y + (Math.sin(angle) < -SIDE ? -27 : 34), class: `small ${["start", "middle", "end"][side + 1]}` };
+    const kinds = [each.holds.length && "holding", each.wants.length && "waiting", after.has(each.number) && "bad", /done|gone|ended/.test(each.state) && "gone"].filter(Boolean).join(" ");
+    svg.append(draw("circle", { class: kinds, cx: x, cy: y, r: 20 }), draw("text", { x, y: y + 4 }, each.name.replace(/^(client|candidate) /, "")), draw("text", state, each.state.length > 26 ? `${each.state.slice(0, 25)}…` : each.state));
   }
+  svg.append(...labels); // above the arrows
   const words = make("ul", { class: "edges" }, ...edges.slice(0, MOST_EDGES).map((edge) => make("li", {}, edge.text)));
-  return panel(board, "waits", "Who waits for whom", select, svg, edges.length ? words : make("p", { class: "soft" }, viewer ? `${viewer.name} knows of no wait.` : "Nobody waits."));
+  return panel(board, "waits", "Who waits for whom", select, svg, named ? make("p", { class: "circle" }, named) : null, edges.length ? words : make("p", { class: "soft" }, viewer ? `${viewer.name} knows of no wait.` : "Nobody waits."));
 }
 
 function tablesPanel(board) {
@@ -336,7 +372,7 @@ function boardView(board, number) {
     button("Back", () => go(board, board.at - 1), { disabled: board.at === 0 }),
     button("Next", () => next(board), { class: "next", disabled: seen.over && board.at === board.moves.length }),
     button(timer === null ? "Play" : "Pause", play),
-    make("label", {}, "Speed ", make("input", { type: "range", min: 1, max: 10, value: Math.round(2100 / (speed + 200)), "aria-label": "speed", oninput: (event) => { speed = 2100 / event.target.value - 200; } })),
+    make("label", { class: "speed" }, "Speed ", make("input", { type: "range", min: 1, max: 10, value: Math.round(2100 / (speed + 200)), "aria-label": "speed", oninput: (event) => { speed = 2100 / event.target.value - 200; } })),
     make("input", { type: "range", min: 0, max: board.moves.length, value: board.at, "aria-label": "move", oninput: (event) => go(board, Number(event.target.value)) }),
     make("span", { class: "soft" }, `${board.at} of ${board.moves.length}`));
   const end = seen.wrong ? make("p", { class: "wrong" }, seen.wrong) : seen.over ? make("p", { class: "over" }, "Nothing needs to happen any more: all is well.") : null;

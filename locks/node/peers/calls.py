@@ -1,0 +1,107 @@
+"""Calls to other nodes whose caller waits for the answers, in any thread or greenlet."""
+
+from __future__ import annotations
+
+from collections import deque
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from locks.otp.bytes.terms import Reference
+from locks.runtime.port import world
+from locks.runtime.waiter import Waiter
+
+if TYPE_CHECKING:
+    from locks.node.peers.silence import Silence
+    from locks.otp.process.processes import Processes, Target
+    from locks.runtime.inline import Turn
+
+__all__ = ["BlockingCalls"]
+
+
+class BlockingCalls:
+    """Calls whose caller takes their outcomes as they come. Calls left at the end are given up.
+
+    Args:
+        processes: Makes the calls; `None` if none is made.
+        turn: The node's turn.
+        silence: Knows which nodes are silent, if that matters.
+    """
+
+    def __init__(
+        self,
+        processes: Processes | None,
+        turn: Turn,
+        silence: Silence | None = None,
+    ) -> None:
+        self._processes = processes
+        self._turn = turn
+        self._silence = silence
+        self._nodes: dict[str, str] = {}
+        self._waiter = Waiter()
+        self._outcomes: deque[tuple[str, bool, Any]] = deque()
+        self.open: dict[str, Reference] = {}
+        """The calls whose outcomes were not taken yet, by name."""
+
+    def __enter__(self) -> BlockingCalls:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._silence is not None:
+            self._silence.told.pop(self._is_silent, None)
+        if self.open:
+            self._turn.run(self._give_up)
+
+    def begin_call(self, name: str, node: str, target: Target, request: Any) -> None:
+        """Make a call; see `Processes.call`. In the turn."""
+        assert self._processes is not None
+        told = partial(self._told, name)
+        if self._silence is not None:
+            self._nodes[name] = node
+            self._silence.told[self._is_silent] = None
+            self._silence.doubt(node)  # before the request, which may take a while
+        self.open[name] = self._processes.call(node, target, request, told)
+
+    @property
+    def all_silent(self) -> bool:
+        """Whether all nodes whose outcomes are missing are silent."""
+        silence = self._silence
+        return silence is not None and all(
+            self._nodes[name] in silence.silent for name in self.open
+        )
+
+    def take_outcome(
+        self, timeout: float | None, *, of_silent: bool = True
+    ) -> tuple[str, bool, Any] | None:
+        """Take the next outcome: the call's name, and `True` and the answer, or `False` and the error.
+
+        Args:
+            timeout: Seconds to wait for it, after which `None` is returned; `None` waits for ever.
+            of_silent: Whether to wait if all remaining nodes are silent; otherwise `None` is
+                returned.
+        """
+        clock = world().clock()
+        deadline = None if timeout is None else clock() + timeout
+        while not self._outcomes:
+            # Make the waiter before the look: an outcome that comes in between wakes it.
+            self._waiter = Waiter()
+            if self._outcomes:
+                break
+            left = None if deadline is None else deadline - clock()
+            if (left is not None and left <= 0) or (not of_silent and self.all_silent):
+                return None
+            self._waiter.wait(left)
+        outcome = self._outcomes.popleft()
+        self.open.pop(outcome[0], None)
+        return outcome
+
+    def _is_silent(self, _: str) -> None:
+        self._waiter.wake()
+
+    def _told(self, name: str, answered: bool, answer: Any) -> None:
+        self._outcomes.append((name, answered, answer))
+        self._waiter.wake()
+
+    def _give_up(self) -> None:
+        assert self._processes is not None
+        for reference in self.open.values():
+            self._processes.give_up(reference)

@@ -1,1 +1,0 @@
-"""Which nodes may connect: the handshake, cookies, certificates, and strangers at the door."""

@@ -1,1 +1,0 @@
-"""One connection after the handshake: reading and writing, budgets, and silence."""

@@ -1,1 +1,0 @@
-"""Where nodes are: addresses, port mappers, and dialling."""

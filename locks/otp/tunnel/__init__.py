@@ -1,1 +1,0 @@
-"""Connections between two nodes through a third one."""

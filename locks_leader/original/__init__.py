@@ -1,1 +1,0 @@
-"""Elections together with nodes that run the original: its messages, its candidates, and the bridge."""
