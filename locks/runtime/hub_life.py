@@ -73,7 +73,10 @@ class Timer:
 def end(hub: Hub) -> None:
     """End all that lives in a hub, and the hub; in its thread's main greenlet."""
     greenlets: WeakSet[Any] = hub.__dict__.get(_GREENLETS, WeakSet())
-    with suppress(gevent.Timeout), gevent.Timeout(PATIENCE):  # one of the program's may refuse to end
+    with (
+        suppress(gevent.Timeout),
+        gevent.Timeout(PATIENCE),
+    ):  # one of the program's may refuse to end
         while left := [each for each in greenlets if not each.ready()]:
             gevent.killall(left)  # one that ends may begin another one
         gevent.sleep(0)  # their links are called in the loop

@@ -41,9 +41,9 @@ GROUND = ("errors", "lock_ids", "model", "ranges", "version", "words")
 
 ROOMS: dict[str, Room] = {
     "the ground": Room(tuple(f"locks/{name}.py" for name in GROUND), 854),
-    "the face": Room((*(f"locks/{name}.py" for name in FACE), "locks/shapes"), 1_647),
+    "the face": Room((*(f"locks/{name}.py" for name in FACE), "locks/shapes"), 1_649),
     "core": Room(("locks/core",), 4_644),
-    "runtime": Room(("locks/runtime",), 2_839),
+    "runtime": Room(("locks/runtime",), 2_890),
     "node": Room(("locks/node",), 5_715),
     "the wire": Room(("locks/net", "locks/otp", "locks/wire"), 4_496),
     "program": Room(("locks/program",), 1_341),
@@ -57,11 +57,11 @@ ROOMS: dict[str, Room] = {
     "the bench": Room(("locks/testing", "locks_pytest.py"), 2_318),
     "elections": Room(("locks_leader",), 3_040),
     "the laboratory": Room(("locks_lab",), 11_590),
-    "tests": Room(("tests",), 52_712),
+    "tests": Room(("tests",), 52_792),
     "benchmarks": Room(("benchmarks",), 5_416),
     "examples": Room(("examples",), 3_610),
 }
-SHIPPED = 47_457  # lines of code in all packages that are shipped
+SHIPPED = 47_510  # lines of code in all packages that are shipped
 PAGES = 44
 DECISIONS = 49
 WORDS = 99_320  # of both

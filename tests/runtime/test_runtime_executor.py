@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 
 import gevent
 import pytest
@@ -307,10 +308,8 @@ def test_a_greenlet_that_refuses_to_end_does_not_keep_the_hub() -> None:
 
     def refuse() -> None:
         while True:
-            try:
+            with suppress(gevent.GreenletExit):
                 gevent.sleep(60)
-            except gevent.GreenletExit:
-                pass
 
     executor = Executor(own_thread=True)
     ended: list[object] = []
