@@ -37,7 +37,7 @@ from gevent.lock import RLock
 
 from locks.errors import LocksError
 from locks.net.addresses import Address, HostAndPort, Locator, UnixAddress
-from locks.net.hello import NoWay, Settled
+from locks.net.hello import Settled
 from locks.otp.notices import Notices
 from locks.runtime.away import call_in_thread
 from locks.runtime.clock import monotonic
@@ -370,7 +370,7 @@ class Dialling:
         absent = (ConnectionRefusedError, FileNotFoundError)
         refused = not isinstance(error, (*absent, Settled))
         times = self._turn.run(self._book.failed, name, text, refused)
-        if times == 2 and refused and not isinstance(error, NoWay):
+        if times == 2 and refused and getattr(error, "cause", "") != "no address":
             self._notices.warn(text, name, "%s can't connect to %s: %s", self._name, name, text)
 
 

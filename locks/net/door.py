@@ -16,7 +16,7 @@ links are served and strangers accepted while many strangers do TLS. No step is 
 What can fail:
 
 * Accepting, because there are no more files: a fourth of the strangers that the door waits for leaves, and it tries again.
-* Anything in the hello of a stranger, at any point, or its time is over (`HANDSHAKE_TIME`): the connection is closed; both sides log why.
+* Anything in the hello of a stranger, at any point, or its time is over (`HELLO_TIME`): the connection is closed; both sides log why.
 * A stranger is pushed out: its greenlet finds its connection closed.
 """
 
@@ -48,7 +48,7 @@ logger = logging.getLogger("locks.nodes")
 
 ROOM = 512  # strangers at one time in each of the two rooms
 FILES = 4  # each room may use a fourth of the files that the process may open
-HANDSHAKE_TIME = 5.0  # seconds, until a stranger must have proven itself
+HELLO_TIME = 5.0  # seconds, until a stranger must have proven itself
 HANDSHAKE_OF_TLS = b"\x16"  # the first byte of TLS
 MANY_TURNS = 8  # with TLS: a stranger that needs more sends tiny pieces, and is served last
 BATCH = 16  # strangers that are accepted before other greenlets run
@@ -59,6 +59,7 @@ class Stranger:
     """A peer that has connected, and has proven nothing yet.
 
     Attributes:
+        door: The door.
         stream: Its connection.
         address: The host and port from which it has connected.
         host: The host; with IPv6 the network, which has many addresses.
@@ -66,10 +67,10 @@ class Stranger:
         pushed_out: Whether it had to leave for others.
     """
 
-    __slots__ = ("_door", "address", "host", "limit", "pushed_out", "stream")
+    __slots__ = ("address", "door", "host", "limit", "pushed_out", "stream")
 
     def __init__(self, door: Door, stream: Stream, address: HostAndPort) -> None:
-        self._door = door
+        self.door = door
         self.stream = stream
         self.address = address
         host = address[0]
@@ -80,7 +81,7 @@ class Stranger:
     def send(self, body: bytes) -> None:
         """Send a frame; now the door waits for the stranger."""
         self.stream.send(body)
-        self._door.wait_for(self)
+        self.door.wait_for(self)
 
     def receive(self) -> bytes:
         """Wait for a frame; now the stranger waits for the door.
@@ -90,16 +91,8 @@ class Stranger:
             Refused: There is no room, or it is no frame of a hello.
         """
         body = self.stream.receive()
-        self._door.answered(self)
+        self.door.answered(self)
         return body
-
-    def begin_tls(self, context: Any) -> None:
-        """Do the accepting side of TLS."""
-        self._door.begin_tls(self, context)
-
-    def leave(self) -> None:
-        """Give up its place at the door."""
-        self._door.leave(self)
 
 
 class _Room:
@@ -210,21 +203,14 @@ class Door:
                     self._cannot_accept(error)
                     gevent.sleep(0.05)
                 continue
-            self._enter(stream, address[:2])
+            stranger = Stranger(self, stream, address[:2])
+            self._make_room(self._hall)
+            self._hall.put(stranger, True)
+            self._spawn(self._admit, stranger)
             since_pause += 1
             if since_pause >= BATCH:
                 since_pause = 0
                 gevent.sleep(0)
-
-    def _enter(self, stream: Stream, address: HostAndPort) -> None:
-        """Take in a stranger that has connected."""
-        if not self._open:
-            stream.close()
-            return
-        stranger = Stranger(self, stream, address)
-        self._make_room(self._hall)
-        self._hall.put(stranger, True)
-        self._spawn(self._admit, stranger)
 
     def close(self) -> None:
         """Stop accepting strangers."""
@@ -240,11 +226,11 @@ class Door:
 
     def _admit(self, stranger: Stranger) -> None:
         late = Refused(
-            f"it did not authenticate within {HANDSHAKE_TIME:g} s; it is not a node, or is slow",
+            f"it did not authenticate within {HELLO_TIME:g} s; it is not a node, or is slow",
             cause="silent",
         )
         try:
-            with gevent.Timeout(HANDSHAKE_TIME, late) as stranger.limit:
+            with gevent.Timeout(HELLO_TIME, late) as stranger.limit:
                 self._receive(stranger)
         except (OSError, LocksError) as error:
             stranger.stream.close()

@@ -274,5 +274,5 @@ class Keys(NamedTuple):
     def __str__(self) -> str:
         """For a log: no secret."""
         count = len(self.cookies.each)
-        said = "1 cookie" if count == 1 else f"{count} cookies, the first of which it uses itself"
+        said = "1 cookie" if count == 1 else f"{count} cookies"
         return said if self.tls is None else f"{said}, and the certificate {self.tls.certificate}"

@@ -41,7 +41,7 @@ from locks.net.addresses import Address, HostAndPort, UnixAddress, place
 from locks.net.admission import Admission
 from locks.net.book import Book, Dialling, Finder, News
 from locks.net.door import Door
-from locks.net.hello import NoWay, Peer, Refused, Settled
+from locks.net.hello import Peer, Refused, Settled
 from locks.net.link import Link, Traffic
 from locks.net.relay import AnyLink, RelayedLink
 from locks.net.secrets import Cookie
@@ -366,7 +366,7 @@ class Distribution:
         moved = None if self._finder is None else self._finder.address_of(name)
         address = moved or known.address
         if address is None:
-            raise NoWay(f"{name} has no known address")
+            raise Refused(f"{name} has no known address", cause="no address")
         self.options.check_address(address, "connects to")  # it may be from a locator
         return Stream.connect(address)
 

@@ -104,7 +104,7 @@ def test_a_proof_that_is_passed_on(nodes: Nodes) -> None:
 
 def test_a_stranger_who_says_nothing(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who does not go through the handshake in time is cut off."""
-    monkeypatch.setattr(door, "HANDSHAKE_TIME", 0.2)
+    monkeypatch.setattr(door, "HELLO_TIME", 0.2)
     a = nodes.start(A)
     stranger = Stranger(a.address)
     stranger.send(b"\x00")
@@ -113,7 +113,7 @@ def test_a_stranger_who_says_nothing(nodes: Nodes, monkeypatch: pytest.MonkeyPat
 
 def test_too_many_strangers(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
     """Strangers take a bounded number of places; who has not answered the longest makes room."""
-    monkeypatch.setattr(door, "HANDSHAKE_TIME", 600)
+    monkeypatch.setattr(door, "HELLO_TIME", 600)
     monkeypatch.setattr(door, "ROOM", 5)
     a, b = nodes.start(A), nodes.start(B)
     crowd = [Stranger(a.address) for _ in range(5)]

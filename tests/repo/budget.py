@@ -43,9 +43,9 @@ ROOMS: dict[str, Room] = {
     "the ground": Room(tuple(f"locks/{name}.py" for name in GROUND), 854),
     "the face": Room((*(f"locks/{name}.py" for name in FACE), "locks/shapes"), 1_649),
     "core": Room(("locks/core",), 4_644),
-    "runtime": Room(("locks/runtime",), 2_890),
+    "runtime": Room(("locks/runtime",), 2_893),
     "node": Room(("locks/node",), 5_715),
-    "the wire": Room(("locks/net", "locks/otp", "locks/wire"), 4_496),
+    "the wire": Room(("locks/net", "locks/otp", "locks/wire"), 4_482),
     "program": Room(("locks/program",), 1_341),
     "aio": Room(("locks/aio",), 753),
     "commands and pages": Room(("locks/cli", "locks/web", "locks/facts"), 3_001),
@@ -57,14 +57,14 @@ ROOMS: dict[str, Room] = {
     "the bench": Room(("locks/testing", "locks_pytest.py"), 2_318),
     "elections": Room(("locks_leader",), 3_040),
     "the laboratory": Room(("locks_lab",), 11_590),
-    "tests": Room(("tests",), 52_792),
+    "tests": Room(("tests",), 52_790),
     "benchmarks": Room(("benchmarks",), 5_416),
     "examples": Room(("examples",), 3_610),
 }
-SHIPPED = 47_510  # lines of code in all packages that are shipped
+SHIPPED = 47_499  # lines of code in all packages that are shipped
 PAGES = 44
 DECISIONS = 49
-WORDS = 99_320  # of both
+WORDS = 99_353  # of both
 
 
 def lines_of(room: Room) -> int:
