@@ -27,7 +27,7 @@ from locks.cli.web import page_served
 from locks.errors import InvalidOption, LocksError
 from locks.metrics.serving import checked_address, serve
 from locks.model import check_own_name
-from locks.otp.options import TLS, parse_servers
+from locks.net.options import TLS, parse_servers
 from locks.program.default import start, stop
 from locks.program.draining import drain
 from locks.program.local import HERE_WORD, LocalServer

@@ -38,7 +38,7 @@ from gevent.lock import RLock
 from locks.errors import LocksError
 from locks.net.addresses import Address, HostAndPort, Locator, UnixAddress
 from locks.net.hello import Settled
-from locks.otp.notices import Notices
+from locks.net.notices import Notices
 from locks.runtime.away import call_in_thread
 from locks.runtime.clock import monotonic
 from locks.runtime.executor import Executor

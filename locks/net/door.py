@@ -39,8 +39,8 @@ from gevent.event import Event
 from locks.errors import LocksError
 from locks.net.addresses import HostAndPort, place
 from locks.net.hello import Refused, Settled, tls_words
+from locks.net.notices import Notices
 from locks.net.stream import Stream, abandon
-from locks.otp.notices import Notices
 
 __all__ = ["Door", "Stranger"]
 

@@ -16,7 +16,7 @@ from gevent.event import Event
 import locks
 from locks.net import door
 from locks.net.door import Door
-from locks.otp.notices import Notices
+from locks.net.notices import Notices
 from tests.cluster.conftest import Certify
 from tests.cluster.harness import ROOT, Process, World, until_alive
 from tests.cluster.nodes import A, Nodes, Stranger, peer
@@ -179,7 +179,7 @@ def test_a_stranger_that_has_gone_costs_no_tls(nodes: Nodes, certify: Certify) -
     """Nothing is computed for who has closed the connection while it waited for its turn."""
     a = nodes.start(A, tls=certify("ours", "127.0.0.1"))
     assert a.cluster is not None
-    room = eventually(lambda: a.cluster.distribution._door)  # type: ignore[union-attr]
+    room = eventually(lambda: a.cluster.network._door)  # type: ignore[union-attr]
     assert room is not None
     computed: list[Any] = []
     begin = Door.wait_for

@@ -10,15 +10,15 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from locks.node.peers.greeting import PROTOCOL, Greeting, pack_greeting, unpack_greeting
+from locks.otp.bytes.fields import BadMessage
+from locks.otp.bytes.terms import Atom
+from locks.wire.forms import OURS
 
 import locks
 from locks.net.book import NAMES, News
 from locks.net.budgets import Limits
 from locks.net.link import Link
-from locks.node.peers.greeting import PROTOCOL, Greeting, pack_greeting, unpack_greeting
-from locks.otp.bytes.fields import BadMessage
-from locks.otp.bytes.terms import Atom
-from locks.wire.forms import OURS
 from tests.cluster.nodes import ODD, A, B, C, Nodes, Peer, peer, until_connected, until_members
 from tests.helpers import eventually
 
@@ -38,7 +38,7 @@ def greetings(odd: Peer) -> Iterator[Greeting]:
 def addresses(node: locks.node.Node) -> dict[str, Any]:
     """The nodes that a node knows of."""
     assert node.cluster is not None
-    return {name: each.address for name, each in node.cluster.distribution.book.known.items()}
+    return {name: each.address for name, each in node.cluster.network.book.known.items()}
 
 
 def knows(node: locks.node.Node, *names: str) -> Callable[[], bool]:

@@ -6,14 +6,14 @@ from typing import Any
 
 import pykka
 import pytest
+from locks.otp.bytes.terms import Atom, Pid
+from locks.wire.forms import LOCK_SERVER, OURS
 
 import locks
 from locks.net import relay
+from locks.net.options import NET_TICKTIME
 from locks.net.relay import CHUNK, WINDOW, Message, NoWay, Open, Relay, Took, encode
 from locks.otp.bytes import control
-from locks.otp.bytes.terms import Atom, Pid
-from locks.otp.options import NET_TICKTIME
-from locks.wire.forms import LOCK_SERVER, OURS
 from tests.cluster.nodes import A, B, Nodes, Stranger, link, peer, until_members
 from tests.helpers import LIMIT, eventually
 
@@ -157,13 +157,13 @@ def test_silence_is_judged_by_the_server(nodes: Nodes) -> None:
     server = nodes.start(A)
     x, _ = pair(nodes, server)
     assert x.cluster is not None
-    distribution = x.cluster.distribution
+    network = x.cluster.network
     below, over = link(x, A), relays(x).links[Y]
 
     def judge(server_is_heard: bool) -> None:
         """In one turn: nothing arrives meanwhile but what the test says."""
         for _ in range(4):
-            distribution._judge_silence(NET_TICKTIME / 3)
+            network._judge_silence(NET_TICKTIME / 3)
             if server_is_heard:
                 below.silent = 0.0
 

@@ -7,11 +7,11 @@ import threading
 from typing import Any
 
 import pytest
+from locks.otp.bytes.control import RegSend, Send
+from locks.otp.bytes.terms import Atom, Pid
 
 import locks
 from locks.node.views import sender as view_sender
-from locks.otp.bytes.control import RegSend, Send
-from locks.otp.bytes.terms import Atom, Pid
 from locks.wire import pages
 from tests.cluster.nodes import A, B, C, News, Nodes, Stranger, until_connected
 from tests.cluster.test_clients import program_of

@@ -15,7 +15,7 @@ from locks.errors import InvalidOption
 from locks.lock_ids import shown
 from locks.model import NODE_NAME, Require, check_node_name, check_require, is_seconds
 from locks.net.addresses import Address, HostAndPort, Locator, UnixAddress, place
-from locks.net.budgets import Limits
+from locks.net.messages import Limits
 from locks.net.secrets import Cookie, Cookies
 from locks.net.tls import TLS
 

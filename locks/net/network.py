@@ -20,7 +20,7 @@ A program that is stopped for a while, or whose machine sleeps, sends no heartbe
 it as lost. So it drops its own connections when it goes on, before it reads anything from them. It
 knows the time from a clock that counts the sleep of the machine (`look_awake`).
 
-Source: "Distribution Protocol" and "Distributed Erlang" in the documentation of Erlang/OTP.
+Source: "Network Protocol" and "Distributed Erlang" in the documentation of Erlang/OTP.
 """
 
 from __future__ import annotations
@@ -43,18 +43,18 @@ from locks.net.book import Book, Dialling, Finder, News
 from locks.net.door import Door
 from locks.net.hello import Peer, Refused, Settled
 from locks.net.link import Link, Traffic
+from locks.net.notices import Notices
+from locks.net.options import NET_TICKTIME, Options
 from locks.net.relay import AnyLink, RelayedLink
 from locks.net.secrets import Cookie
 from locks.net.stream import Stream, listen
 from locks.net.tls import TLS, Keys, Tls
-from locks.otp.notices import Notices
-from locks.otp.options import NET_TICKTIME, Options
 from locks.runtime.clock import monotonic
 from locks.runtime.executor import Executor
 from locks.runtime.inline import Turn
 from locks.runtime.native import native_lock, start_new_thread
 
-__all__ = ["Distribution"]
+__all__ = ["Network"]
 
 CLOCK = getattr(time, "CLOCK_BOOTTIME", None)  # counts the sleep of the machine; Linux has it
 CONNECT_TIME = 5.0  # seconds, for TCP
@@ -68,7 +68,7 @@ MISSED = (
 ) * LOOKS  # looks that were not made, after which others may count this node as lost
 
 
-class Distribution:
+class Network:
     """A node's connections.
 
     Args:
