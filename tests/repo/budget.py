@@ -44,7 +44,7 @@ ROOMS: dict[str, Room] = {
     "the face": Room((*(f"locks/{name}.py" for name in FACE), "locks/shapes"), 1_648),
     "core": Room(("locks/core",), 4_654),
     "runtime": Room(("locks/runtime",), 2_895),
-    "node": Room(("locks/node",), 5_612),
+    "node": Room(("locks/node",), 5_592),
     "the wire": Room(("locks/net",), 3_314),
     "program": Room(("locks/program",), 1_341),
     "aio": Room(("locks/aio",), 753),
@@ -57,14 +57,14 @@ ROOMS: dict[str, Room] = {
     "the bench": Room(("locks/testing", "locks_pytest.py"), 2_317),
     "elections": Room(("locks_leader",), 2_990),
     "the laboratory": Room(("locks_lab",), 11_591),
-    "tests": Room(("tests",), 51_818),
+    "tests": Room(("tests",), 51_847),
     "benchmarks": Room(("benchmarks",), 5_416),
     "examples": Room(("examples",), 3_610),
 }
-SHIPPED = 45_986  # lines of code in all packages that are shipped
+SHIPPED = 45_966  # lines of code in all packages that are shipped
 PAGES = 44
 DECISIONS = 49
-WORDS = 99_353  # of both
+WORDS = 99_387  # of both
 
 
 def lines_of(room: Room) -> int:
