@@ -23,7 +23,6 @@ __all__ = ["forked_from"]
 OURS = (
     "locks",
     "locks_leader",
-    "locks_lab",
     "gevent",
     "greenlet",
     "pykka",

@@ -43,7 +43,7 @@ ROOMS: dict[str, Room] = {
     "the ground": Room(tuple(f"locks/{name}.py" for name in GROUND), 815),
     "the face": Room((*(f"locks/{name}.py" for name in FACE), "locks/shapes"), 1_648),
     "core": Room(("locks/core",), 4_654),
-    "runtime": Room(("locks/runtime",), 2_895),
+    "runtime": Room(("locks/runtime",), 2_894),
     "node": Room(("locks/node",), 5_592),
     "the wire": Room(("locks/net",), 3_314),
     "program": Room(("locks/program",), 1_341),
@@ -61,7 +61,7 @@ ROOMS: dict[str, Room] = {
     "benchmarks": Room(("benchmarks",), 5_416),
     "examples": Room(("examples",), 3_610),
 }
-SHIPPED = 45_966  # lines of code in all packages that are shipped
+SHIPPED = 45_965  # lines of code in all packages that are shipped
 PAGES = 44
 DECISIONS = 49
 WORDS = 99_387  # of both
