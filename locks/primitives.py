@@ -400,7 +400,7 @@ def await_servers(node: Node, wanted: Iterable[str], timeout: float | None) -> N
     """
     if node.cluster is not None and not node.alive.issuperset(wanted):
         wait = ASK if timeout is None else min(timeout, ASK)
-        found = node.cluster.network.options.locator is not None
+        found = node.cluster.options.locator is not None
         servers = Servers(tuple(wanted), "all")
         node.cluster.arrivals.await_servers(servers, wait, found=found)
 

@@ -41,7 +41,6 @@ from locks.runtime.clock import monotonic, wall
 if TYPE_CHECKING:
     from locks.net.book import Book
     from locks.net.notices import Notices
-    from locks.net.options import Options
     from locks.runtime.executor import Executor
     from locks.runtime.inline import Turn
 
@@ -256,7 +255,7 @@ class Home(Protocol):
     relayed: dict[str, RelayedLink]
     named: set[str]
     book: Book
-    options: Options
+    is_client: bool
     notices: Notices
     is_running: bool
 
@@ -394,7 +393,7 @@ class Relays:
             self._opened(hop, message, link)
         elif not isinstance(message, Open) and link is not None and link.server == hop.peer.name:
             link.take(message)
-        elif not self._distribution.options.hidden:
+        elif not self._distribution.is_client:
             self.switch.take(hop.peer.name, message, frame)
 
     def _opened(self, hop: Link, message: Open, known: RelayedLink | None) -> None:

@@ -9,6 +9,7 @@ from itertools import islice
 from typing import Any
 
 import pytest
+from locks.otp.bytes import control, etf
 from locks.otp.bytes.frames import pack_reg_send
 from locks.otp.bytes.terms import Atom, Pid
 
@@ -16,7 +17,6 @@ import locks
 from locks.net import door, network
 from locks.net.hello import ACCEPTS, DIALS, Refused, prove, read_hello, recognise
 from locks.net.secrets import Cookie
-from locks.otp.bytes import control, etf
 from tests.cluster.harness import World
 from tests.cluster.nodes import (
     A,

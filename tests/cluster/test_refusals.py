@@ -9,13 +9,13 @@ import threading
 from typing import Any
 
 import pytest
+from locks.otp.bytes import etf
 from locks.otp.bytes.frames import pack_reg_send, pack_send
 from locks.otp.bytes.terms import Atom, Pid, Reference
 from locks.otp.process.processes import CAST
 from locks.wire.forms import LOCK_SERVER, OURS
 
 import locks
-from locks.otp.bytes import etf
 from locks.ranges import LONGEST_LINE as LONGEST
 from tests.cluster.nodes import A, B, C, Nodes, Stranger, link, peer
 from tests.helpers import eventually

@@ -6,14 +6,14 @@ from typing import Any
 
 import pykka
 import pytest
+from locks.otp.bytes import control
 from locks.otp.bytes.terms import Atom, Pid
 from locks.wire.forms import LOCK_SERVER, OURS
 
 import locks
 from locks.net import relay
-from locks.net.options import NET_TICKTIME
 from locks.net.relay import CHUNK, WINDOW, Message, NoWay, Open, Relay, Took, encode
-from locks.otp.bytes import control
+from locks.node.options import NET_TICKTIME
 from tests.cluster.nodes import A, B, Nodes, Stranger, link, peer, until_members
 from tests.helpers import LIMIT, eventually
 

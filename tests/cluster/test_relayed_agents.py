@@ -7,6 +7,7 @@ from concurrent import futures
 from typing import Any
 
 import pytest
+from locks.otp.bytes import etf
 from locks.otp.bytes.frames import pack_send
 from locks.wire.forms import pid_of
 from locks.wire.messages import pack
@@ -14,7 +15,6 @@ from locks.wire.messages import pack
 import locks
 from locks.core.messages import Knowledge, Released
 from locks.net import relay
-from locks.otp.bytes import etf
 from tests.cluster.nodes import A, Nodes, Tx, link
 from tests.helpers import LIMIT, eventually
 

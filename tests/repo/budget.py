@@ -44,9 +44,9 @@ ROOMS: dict[str, Room] = {
     "the face": Room((*(f"locks/{name}.py" for name in FACE), "locks/shapes"), 1_646),
     "core": Room(("locks/core",), 4_654),
     "runtime": Room(("locks/runtime",), 2_841),
-    "node": Room(("locks/node",), 5_612),
-    "the wire": Room(("locks/net",), 3_314),
-    "program": Room(("locks/program",), 1_341),
+    "node": Room(("locks/node",), 5_824),
+    "the wire": Room(("locks/net",), 3_108),
+    "program": Room(("locks/program",), 1_342),
     "aio": Room(("locks/aio",), 753),
     "commands and pages": Room(("locks/cli", "locks/web", "locks/facts"), 2_991),
     "metrics and traces": Room(("locks/metrics", "locks/tracing"), 430),
@@ -57,14 +57,14 @@ ROOMS: dict[str, Room] = {
     "the bench": Room(("locks/testing", "locks_pytest.py"), 2_317),
     "elections": Room(("locks_leader",), 2_990),
     "the laboratory": Room(("locks_lab",), 11_591),
-    "tests": Room(("tests",), 51_741),
+    "tests": Room(("tests",), 51_771),
     "benchmarks": Room(("benchmarks",), 5_416),
     "examples": Room(("examples",), 3_610),
 }
-SHIPPED = 45_930  # lines of code in all packages that are shipped
+SHIPPED = 45_937  # lines of code in all packages that are shipped
 PAGES = 44
 DECISIONS = 49
-WORDS = 99_353  # of both
+WORDS = 99_387  # of both
 
 
 def lines_of(room: Room) -> int:
