@@ -3,7 +3,7 @@
 The records are judged by `tests.cluster.soak`: a *hold* (`Hold`), what became of a *job* (`Job`), or what was wrong at once (`broken`).
 
 As a program, `python -m tests.cluster.mixed FOLDER UNTIL IDS SEED SERVER...` does each kind of work in a thread, forks, and stops its node every
-few seconds beside all of that. It is never killed, and in the end it must have what it began with.
+few seconds beside all of that. It is never killed, and what it has may not grow.
 """
 
 from __future__ import annotations

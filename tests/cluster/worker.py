@@ -274,7 +274,7 @@ def _hold(
     except locks.LocksError as error:
         counts[type(error).__name__] += 1
         if isinstance(error, locks.LockTimeout) and patience == STUCK:
-            return [{"broken": f"{node} has waited for {STUCK:g} s: {error}"}]
+            return [{"broken": f"{node} has waited for {STUCK:g} s: {error}", "since": asked}]
     except Stale:
         counts["refused"] += 1
     except Broken as error:
