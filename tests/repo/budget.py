@@ -45,7 +45,7 @@ ROOMS: dict[str, Room] = {
     "core": Room(("locks/core",), 4_654),
     "runtime": Room(("locks/runtime",), 2_900),
     "node": Room(("locks/node",), 5_824),
-    "the wire": Room(("locks/net",), 3_094),
+    "the wire": Room(("locks/net",), 3_089),
     "program": Room(("locks/program",), 1_342),
     "aio": Room(("locks/aio",), 753),
     "commands and pages": Room(("locks/cli", "locks/web", "locks/facts"), 2_991),
@@ -57,14 +57,14 @@ ROOMS: dict[str, Room] = {
     "the bench": Room(("locks/testing", "locks_pytest.py"), 2_317),
     "elections": Room(("locks_leader",), 2_991),
     "the laboratory": Room(("locks_lab",), 11_591),
-    "tests": Room(("tests",), 51_856),
+    "tests": Room(("tests",), 51_889),
     "benchmarks": Room(("benchmarks",), 5_416),
     "examples": Room(("examples",), 3_610),
 }
-SHIPPED = 45_989  # lines of code in all packages that are shipped
+SHIPPED = 45_984  # lines of code in all packages that are shipped
 PAGES = 44
 DECISIONS = 49
-WORDS = 99_387  # of both
+WORDS = 99_369  # of both
 
 
 def lines_of(room: Room) -> int:
