@@ -9,15 +9,11 @@ import struct
 from typing import Any
 
 import pytest
-from locks.otp.bytes import control
-from locks.otp.bytes.terms import Atom
-from locks.otp.process.processes import CAST
-from locks.wire.forms import LOCK_SERVER
-from locks.wire.messages import pack
 
 import locks
 from locks.core.messages import Request
 from locks.model import AgentId
+from locks.net.messages import ToServer, encode
 from locks.program.default import stand_in
 from tests.cluster.harness import World
 from tests.cluster.nodes import A, B, C, Nodes, Peer, Tx, peer, until_connected, until_members
@@ -225,8 +221,7 @@ def requests_of(stranger: Peer, number: int) -> bytes:
     frames = []
     for n in range(number):
         agent = AgentId(((10**15 + n) << 12) | n & 0xFFF, stranger.name, n & 0xFFF)
-        term = (CAST, pack(Request(agent, "program", ("row", n), "write")))
-        body = control.RegSend(stranger.me, Atom(LOCK_SERVER), term).pack()
+        body = encode(ToServer(Request(agent, "program", ("row", n), "write")))
         frames.append(struct.pack(">I", len(body)) + body)
     return b"".join(frames)
 

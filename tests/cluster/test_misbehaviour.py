@@ -25,8 +25,7 @@ REFUSED = {
     "watches": "it has more than 1,000 watches here",
     "monitors": "it has more than 20,000 monitors here",
     "agents": "this program has 20,000 transactions with locks or requests",
-    "map_with_one_hash": "more than 100 keys of a map have the same hash",
-    "too_deep": "a term is nested more than 64 deep",
+    "too_deep": "it sent an invalid message",
     "large_version": "days; correct them",
     "raised_version": "is too far ahead of this node's clock",
 }

@@ -6,18 +6,15 @@ import logging
 import shutil
 import socket
 import threading
+from contextlib import suppress
 from typing import Any
 
 import pytest
-from locks.otp.bytes import etf
-from locks.otp.bytes.frames import pack_reg_send, pack_send
-from locks.otp.bytes.terms import Atom, Pid, Reference
-from locks.otp.process.processes import CAST
-from locks.wire.forms import LOCK_SERVER, OURS
 
 import locks
+from locks.net.messages import AskView, Done, NotUnderstood, Reply
 from locks.ranges import LONGEST_LINE as LONGEST
-from tests.cluster.nodes import A, B, C, Nodes, Stranger, link, peer
+from tests.cluster.nodes import A, B, C, Nodes, Peer, Stranger, peer
 from tests.helpers import eventually
 
 BAD = "bad@127.0.0.1"
@@ -148,36 +145,29 @@ def test_tls_on_one_side(
 def test_large_bad_messages_write_short_lines(
     nodes: Nodes, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, period: int
 ) -> None:
-    """Bad messages of 1 MB, to all who take some in: a line of a few hundred characters each, at most."""
+    """Bad messages of 1 MB, of each kind: a line of a few hundred characters each, at most."""
     monkeypatch.setattr("locks.net.notices.PERIOD", period)
     a = nodes.start(A)
     agent = a.spawn_agent()
-    assert a.cluster is not None
-    creation = a.cluster.network.creation
     large = "x" * 2**20
-    bad = Pid(1, BAD, 77)
-    call = (
-        Atom("$gen_call"),
-        (bad, Reference(BAD, 77, (1,))),
-        (Atom("$locks"), Atom("greeting"), large),
-    )
-    to_agent = Pid(agent.id.created, A, creation)
-    terms = ((Atom("$locks"), large), (Atom("$locks"), Atom(large[:255]), large), call)
-    wrong = [pack_reg_send(bad, Atom("locks_server"), etf.encode(term)) for term in terms]
-    wrong += [pack_send(to_agent, etf.encode(term)) for term in terms]
-    unreadable = b"p" + etf.encode((99, large)) + b"\x83\x00"
-    for bad_message in (*wrong, *wrong, b""):
-        stranger = Stranger(a.address)
-        stranger.say_hello(A, BAD)
-        try:
-            stranger.frame(pack_reg_send(bad, Atom("locks_server"), etf.encode(large)))
-            stranger.frame(pack_send(to_agent, etf.encode(large)))
-            stranger.frame(bad_message)
-            stranger.frame(unreadable)  # some of the others are ignored
-        except OSError:
-            pass
-        assert stranger.is_closed()
-    eventually(lambda: any("unreadable" in record.getMessage() for record in caplog.records))
+    frames: list[tuple[Any, ...]] = [
+        (large, 1),
+        ("toserver", [large, 1]),
+        ("toserver", ["release", large]),
+        ("toagent", agent.id.created, [large]),
+        ("toagent", agent.id.created, ["released", large, [], []]),
+        ("call", 1, [large]),
+        ("call", 1, ["greeting", large, [], []]),
+        ("tell", large, b""),
+        ("tell", agent.id.created, b"\xdb\x00\x10\x00\x00" + large.encode()),
+    ]
+    for frame in (*frames, *frames):
+        bad = Peer(a.address, A, BAD)
+        with suppress(OSError):
+            bad.raw(*frame)
+            bad.frame(b"\xc1" * 2**20)  # some of the others are ignored
+        assert bad.is_closed()
+    eventually(lambda: any("invalid message" in record.getMessage() for record in caplog.records))
     warnings = _warnings(caplog, "")
     assert all(len(line) <= LONGEST + 40 for line in warnings)
     assert "Traceback" not in caplog.text
@@ -186,30 +176,36 @@ def test_large_bad_messages_write_short_lines(
     agent.end_transaction()
 
 
-def test_a_message_of_an_unknown_kind_is_ignored(
+def test_what_is_of_an_unknown_kind_is_ignored(
     nodes: Nodes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """That is logged; the connection stays, and is used."""
-    a, b = nodes.meet(A, B)
-    assert a.cluster is not None
-    assert b.cluster is not None
-    sent = etf.encode((CAST, (OURS, Atom("unheard"), 1)))
-    a.turn.run(a.cluster.processes.send_named, B, LOCK_SERVER, sent)
-    eventually(lambda: "there is no message Atom('unheard')" in caplog.text)
-    assert a.nodes() == [B]
+    """That is logged; the connection stays, and is used; and a question of an unknown kind is answered so."""
+    a = nodes.start(A)
+    newer = Peer(a.address, A, BAD)
+    newer.raw("unheard", 1)
+    newer.raw("toserver", ["unheard", 1])
+    newer.raw("call", 77, ["unheard"])
+    answered = next(each for each in newer.messages() if isinstance(each, Reply))
+    assert answered == Reply(77, NotUnderstood())
+    eventually(lambda: "there is no frame 'unheard'" in caplog.text)
+    assert a.nodes() == [BAD]
+    newer.close()
 
 
 def test_no_answer_for_others(nodes: Nodes) -> None:
     """A node that answers what another one was asked loses its connection, and the answer is not taken."""
     a = nodes.start(A)
-    other, forger = nodes.client(a), nodes.client(a)
+    asked = Peer(a.address, A, "asked@127.0.0.1")
+    forger = Peer(a.address, A, BAD)
+    eventually(lambda: len(a.nodes()) == 2)
     assert a.cluster is not None
-    assert forger.cluster is not None
     told: list[Any] = []
-    asked = (other.name, "nobody", "a question", lambda *answer: told.append(answer), True)
-    reference = a.turn.run(a.cluster.processes.call, *asked)
-    connection = link(forger, A)
-    answer = etf.encode((reference, "forged"))
-    forger.turn.run(forger.cluster.processes.send, a.cluster.processes.me, answer)
-    eventually(lambda: connection.closed)
+    number = a.turn.run(
+        a.cluster.exchange.call, asked.name, AskView(("a",)), lambda *answer: told.append(answer)
+    )
+    forger.say(Reply(number, Done()))
+    assert forger.is_closed()
     assert not told
+    asked.say(Reply(number, Done()))
+    eventually(lambda: told == [(True, Done())])
+    asked.close()

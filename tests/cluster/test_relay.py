@@ -6,14 +6,25 @@ from typing import Any
 
 import pykka
 import pytest
-from locks.otp.bytes import control
-from locks.otp.bytes.terms import Atom, Pid
-from locks.wire.forms import LOCK_SERVER, OURS
 
 import locks
+from locks.core.messages import Knowledge
+from locks.model import AgentId
 from locks.net import relay
+from locks.net.messages import (
+    CHUNK,
+    WINDOW,
+    AskView,
+    Call,
+    NoWay,
+    Open,
+    Relay,
+    Relaying,
+    ToAgent,
+    Took,
+    encode,
+)
 from locks.net.options import NET_TICKTIME
-from locks.net.relay import CHUNK, WINDOW, Message, NoWay, Open, Relay, Took, encode
 from tests.cluster.nodes import A, B, Nodes, Stranger, link, peer, until_members
 from tests.helpers import LIMIT, eventually
 
@@ -256,14 +267,14 @@ class Bad:
         eventually(lambda: name in server.nodes(hidden=True))
         self._messages = iter(self.peer.messages())
 
-    def say(self, message: Message) -> None:
+    def say(self, message: Relaying) -> None:
         """Say something about a link."""
         self.peer.frame(encode(message))
 
     def hear(self) -> Any:
         """The next message about a link."""
         for message in self._messages:
-            if isinstance(message, Message):
+            if isinstance(message, Relaying):
                 return message
         raise AssertionError("it was disconnected")
 
@@ -334,7 +345,7 @@ def test_a_server_that_has_no_room_ends_the_link(nodes: Nodes) -> None:
         Relay(1, bytes(CHUNK + 1)),
     ],
 )
-def test_who_speaks_for_another_one_is_disconnected(nodes: Nodes, message: Message) -> None:
+def test_who_speaks_for_another_one_is_disconnected(nodes: Nodes, message: Relaying) -> None:
     """The server knows who has said something; nobody else hears of it."""
     server = nodes.start(A)
     x = nodes.client(server, name=X)
@@ -351,12 +362,14 @@ def test_a_message_in_the_name_of_another_one_ends_the_link(
     server = nodes.start(A)
     x, y = pair(nodes, server)
     bad = Bad(server)
-    forged = control.RegSend(Pid(1, Y, 77), Atom("net_kernel"), 1)
-    asks = control.RegSend(Pid(1, BAD, 77), Atom(LOCK_SERVER), (Atom("$gen_cast"), (OURS, 1)))
-    for session, message in enumerate((forged, asks, None), 2**62):
+    asks = encode(Call(1, AskView(("a",))))
+    nested = encode(Relay(1, b""))
+    tx = x.spawn_agent()
+    forged = encode(ToAgent(tx.id.created, Knowledge(AgentId(1 << 12, Y, 0), ())))
+    for session, body in enumerate((forged, asks, nested, b"\xc1"), 2**62):
         assert bad.open(session, X).sender == X
         eventually(lambda: BAD in relays(x).links)
-        bad.say(Relay(session, b"?" if message is None else message.pack()))
+        bad.say(Relay(session, body))
         said = bad.hear()
         while not isinstance(said, NoWay):
             said = bad.hear()

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from locks.otp.bytes.fields import BadMessage
 
 from locks.net import versions
+from locks.net.messages import BadMessage
 from locks.net.versions import ASKED, DAY, TAKEN, TOLD, check_version, seconds_ahead, taken_over
 
 NOW = 1_800_000_000 * 1_000_000
