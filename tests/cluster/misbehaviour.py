@@ -26,12 +26,27 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import msgspec
-from locks.otp.links.budgets import Limits
 
 import locks
 from locks.core.messages import RaiseVersion, Request
+from locks.groups import SCOPE
 from locks.model import AgentId
-from locks.net.relay import Open, encode
+from locks.net.messages import (
+    Ask,
+    AskView,
+    Call,
+    EndRead,
+    Frame,
+    Greeting,
+    Limits,
+    Monitor,
+    News,
+    Open,
+    Read,
+    Tell,
+    ToServer,
+    encode,
+)
 from tests.cluster.harness import COOKIE, Address
 from tests.cluster.nodes import Stranger, hello
 

@@ -145,7 +145,7 @@ def test_each_view_is_one_that_there_was(
 ) -> None:
     """Whatever changes while it is read: locks, releases, surrenders, ends of agents."""
     rng = random.Random(SEED)
-    monkeypatch.setattr(pages, "MOST_ITEMS", items)
+    monkeypatch.setattr(view_sender, "MOST_ITEMS", items)
     a, b, c = nodes.meet(A, B, C)
     own: list[locks.values.View] = []
     told: dict[str, list[locks.values.View]] = {A: [], C: []}
