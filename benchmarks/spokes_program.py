@@ -26,8 +26,8 @@ import gevent.event
 
 import locks
 from benchmarks.lab import COOKIE, HOST
-from locks.net.options import Options, client_name
 from locks.node.node import Node
+from locks.node.options import Options, client_name
 
 __all__: list[str] = []
 

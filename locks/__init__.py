@@ -46,7 +46,7 @@ if TYPE_CHECKING:
         TransactionEnded,
     )
     from locks.facts.gather import statistics
-    from locks.net.options import TLS
+    from locks.net.tls import TLS
     from locks.node.client.owner import Owner
     from locks.node.client.scope import HERE
     from locks.primitives import Lock, RWLock
@@ -114,7 +114,7 @@ _get, __dir__ = at_first_use(
     ),
     apart={
         "Semaphore": "locks.shapes.semaphore",
-        "TLS": "locks.net.options",
+        "TLS": "locks.net.tls",
         "locked": "locks.shapes.decorator",
         "once": "locks.shapes.once",
         "statistics": "locks.facts.gather",

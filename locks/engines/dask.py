@@ -39,10 +39,11 @@ from locks.engines.places import Asked, names_of
 from locks.errors import InvalidOption, LocksError, MisuseError, OperatingError
 from locks.lock_ids import shown
 from locks.net.addresses import HostAndPort
-from locks.net.options import MOST_SERVERS, TLS
 from locks.net.secrets import Cookie
+from locks.net.tls import TLS
 from locks.node.client.clients import plain_label
 from locks.node.client.owner import Owner
+from locks.node.options import MOST_SERVERS
 from locks.program import default as program
 
 __all__ = ["install", "join"]

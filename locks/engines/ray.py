@@ -40,10 +40,11 @@ from locks.engines.places import Asked, names_of, take_port
 from locks.errors import InvalidOption, LocksError, MisuseError, OperatingError
 from locks.lock_ids import shown
 from locks.net.addresses import HostAndPort
-from locks.net.options import MOST_SERVERS, TLS
 from locks.net.secrets import Cookie
+from locks.net.tls import TLS
 from locks.node.client.clients import plain_label
 from locks.node.client.owner import Owner
+from locks.node.options import MOST_SERVERS
 from locks.program import default as program
 from locks.program.serving import open_many_files
 

@@ -20,7 +20,7 @@ from locks.metrics.collecting import (
     servers_of,
     why_not_once,
 )
-from locks.net.options import is_loopback, parse_address
+from locks.net.addresses import is_loopback, parse_address
 
 __all__ = ["checked_address", "serve"]
 

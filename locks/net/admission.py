@@ -57,6 +57,7 @@ else:
 __all__ = ["Admission"]
 
 HELLO_TIME = 7.0  # seconds for a hello, at the side that has dialled
+TELL_TIME = 1.0  # seconds to tell the other side why it is refused
 PATIENCE = 1.0  # seconds that a proven connection waits for our own attempt
 SIGNS = (1.0, 4.0)  # seconds to wait for a sign of life, at least and at most
 PART = 4  # in between, a fourth of net_ticktime
@@ -71,11 +72,6 @@ class _Attempt:
         self.stream = stream
         self.given_up = False  # because another connection is kept
         self.over = Event()
-
-    def give_up(self) -> None:
-        """End it."""
-        self.given_up = True
-        self.stream.close()
 
 
 class Admission:
@@ -188,7 +184,7 @@ class Admission:
                     raise
                 raise tls_words(error.reason, str(error)) from error
         except Refused as error:
-            with suppress(OSError):
+            with suppress(OSError), gevent.Timeout(TELL_TIME, OSError):
                 stream.send(refusal(error))
             raise
         finally:
@@ -252,7 +248,8 @@ class Admission:
             elif attempt is None:
                 return None
             elif peer.name > self._own.name or not attempt.over.wait(PATIENCE):
-                attempt.give_up()
+                attempt.given_up = True
+                attempt.stream.close()
                 attempt.over.wait(PATIENCE)
         raise Settled("other connections of this node kept changing")
 

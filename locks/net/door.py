@@ -29,8 +29,7 @@ import resource
 import socket
 from bisect import insort
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import gevent
@@ -116,44 +115,6 @@ class _Room:
         return next(stranger for stranger in waits if stranger.host == crowd)
 
 
-class _Turnstile:
-    """Lets one stranger through at a time: by rank, and within a rank the last one that came.
-
-    So a newcomer need not wait for a crowd that came before it, and a stranger that continues after an answer is served at once.
-    """
-
-    def __init__(self) -> None:
-        self._busy = False
-        self._numbers = itertools.count()
-        self._waiting: list[tuple[int, int, Event]] = []  # sorted; the last one is the next
-
-    @contextmanager
-    def through(self, rank: int) -> Iterator[None]:
-        """Wait for the caller's turn."""
-        if self._busy:
-            place = (rank, next(self._numbers), Event())
-            insort(self._waiting, place)
-            try:
-                place[2].wait()
-            except BaseException:  # its time is over
-                if place in self._waiting:
-                    self._waiting.remove(place)
-                else:
-                    self._pass_on()
-                raise
-        self._busy = True
-        try:
-            yield
-        finally:
-            self._pass_on()
-
-    def _pass_on(self) -> None:
-        if self._waiting:
-            self._waiting.pop()[2].set()
-        else:
-            self._busy = False
-
-
 class Door:
     """Accepts strangers. Everything happens in the hub.
 
@@ -182,7 +143,9 @@ class Door:
         self._open = True
         size = min(ROOM, max(8, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // FILES))
         self._hall, self._room = _Room(size), _Room(size)
-        self._tls = _Turnstile()
+        self._numbers = itertools.count()
+        self._waiting: list[tuple[int, int, Event]] = []  # for a turn; the last one is the next
+        self._gives_turns = False
 
     @property
     def strangers(self) -> int:
@@ -275,6 +238,8 @@ class Door:
         if stranger in self._room.strangers:
             self._room.put(stranger, True)
 
+    # --- TLS ------------------------------------------------------------------------------------
+
     def begin_tls(self, stranger: Stranger, context: Any) -> None:
         """Do the accepting side of TLS with a stranger, in steps; one stranger does a step at a time."""
         turns = itertools.count(1)
@@ -284,20 +249,42 @@ class Door:
                 return act(data)  # there is nothing to compute yet
             self.answered(stranger)
             turn = next(turns)
-            with self._tls.through(0 if turn == 1 else 1 if turn <= MANY_TURNS else -1):
-                if stranger.stream.is_closed():
-                    raise ConnectionError("it disconnected while it was waiting for TLS")
-                done = act(data)
-                gevent.sleep(0)
+            self._await_turn(0 if turn == 1 else 1 if turn <= MANY_TURNS else -1)
+            if stranger.stream.is_closed():
+                raise ConnectionError("it disconnected while it was waiting for TLS")
+            done = act(data)
             self.wait_for(stranger)
             return done
 
-        if stranger.stream.first_byte() not in (
-            b"",
-            HANDSHAKE_OF_TLS,
-        ):  # until now, TLS uses no memory
+        first = stranger.stream.first_byte()  # before this, TLS uses no memory
+        if first not in (b"", HANDSHAKE_OF_TLS):
             raise tls_words("WRONG_VERSION_NUMBER", "")
         stranger.stream.begin_tls(context, True, step=step)
+
+    def _await_turn(self, rank: int) -> None:
+        """Wait for a turn. The highest rank has the next one, and within a rank the last one that came.
+
+        So a newcomer need not wait for a crowd that came before it, and a stranger that continues after an answer is served at once.
+        """
+        turn = (rank, next(self._numbers), Event())
+        insort(self._waiting, turn)
+        if not self._gives_turns:
+            self._gives_turns = True
+            gevent.spawn(self._give_turns)
+        try:
+            turn[2].wait()
+        except BaseException:  # its time is over
+            self._waiting = [each for each in self._waiting if each is not turn]
+            raise
+
+    def _give_turns(self) -> None:
+        """Give one turn after the other."""
+        while self._waiting:
+            self._waiting.pop()[2].set()
+            gevent.sleep(0)
+        self._gives_turns = False
+
+    # --- Making room ----------------------------------------------------------------------------
 
     def _make_room(self, room: _Room) -> bool:
         """Push a stranger out if a room is full; return whether there is a place."""

@@ -263,6 +263,7 @@ def _unreadable(body: bytes) -> Refused:
 # --- Words for what is no hello -----------------------------------------------------------------
 
 # The first bytes of a TLS record: an alert or a handshake, of any version.
+CURE = "set tls= on both, or on neither"
 _TLS = (b"\x15\x03", b"\x16\x03")
 
 
@@ -270,9 +271,9 @@ def first_words(data: bytes) -> Refused:
     """Why a connection is refused that begins with bytes that are no frame."""
     if data.startswith(_TLS):
         return Refused(
-            "it uses TLS, but this node does not; set tls= on both, or on neither",
+            f"it uses TLS, but this node does not; {CURE}",
             cause="tls",
-            told="this node does not use TLS; set tls= on both, or on neither",
+            told=f"this node does not use TLS; {CURE}",
         )
     if data[:2].isalpha():
         return Refused(f"it uses another protocol, {_shown(data)}; the name or the port is wrong")
@@ -283,9 +284,9 @@ def tls_words(reason: str | None, text: str) -> Refused:
     """Why a connection is refused if TLS fails with this reason of OpenSSL."""
     if reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "PACKET_LENGTH_TOO_LONG"):
         return Refused(
-            "it does not use TLS, but this node does; set tls= on both, or on neither",
+            f"it does not use TLS, but this node does; {CURE}",
             cause="tls",
-            told="this node uses TLS; set tls= on both, or on neither",
+            told=f"this node uses TLS; {CURE}",
         )
     said = f"TLS failed: {plain(text)}; check the certificates of both"
     return Refused(said, cause="certificate")

@@ -31,6 +31,8 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Hashable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
+from msgspec import Struct
+
 from locks.errors import assert_never
 from locks.net.hello import Peer
 from locks.net.link import Link
@@ -41,14 +43,14 @@ from locks.runtime.clock import monotonic, wall
 if TYPE_CHECKING:
     from locks.net.book import Book
     from locks.net.notices import Notices
-    from locks.net.options import Options
     from locks.runtime.executor import Executor
     from locks.runtime.inline import Turn
 
 __all__ = ["AnyLink", "RelayedLink", "Relays", "Switch"]
 
 LARGEST = 16 * 2**20  # bytes of a frame, and bytes that wait
-MOST = 1024  # links through a server over one connection
+MOST = 512  # links through a server over one connection
+MOST_IN_ALL = 16_384  # links through a server
 TRIED = 3  # servers to which an `Open` is sent at once
 PERIOD = 1.0  # seconds between two looks, and until the second attempt
 LONGEST = 5.0  # seconds between two attempts, at most
@@ -56,14 +58,11 @@ WARNED = 5  # failed attempts in a row, until this is logged
 LINGER = 10.0  # seconds until a link that is not needed is closed
 
 
-class _Way:
+class _Way(Struct):
     """One direction of a link at a server: where it leads, and the bytes that are on their way."""
 
-    __slots__ = ("on_way", "to")
-
-    def __init__(self, to: str) -> None:
-        self.to = to
-        self.on_way = 0
+    to: str
+    on_way: int = 0
 
 
 class Switch:
@@ -73,6 +72,9 @@ class Switch:
         name: The server.
         links: Its connections, by node.
         servers: Returns the servers that it is connected with.
+
+    Attributes:
+        servers: The same.
     """
 
     def __init__(
@@ -80,7 +82,7 @@ class Switch:
     ) -> None:
         self._name = name
         self._links = links
-        self._servers = servers
+        self.servers = servers
         self._ways: defaultdict[str, dict[int, _Way]] = defaultdict(dict)
 
     def __len__(self) -> int:
@@ -122,17 +124,17 @@ class Switch:
             else:
                 self.say(hop, NoWay(message.session, f"{self._name} has no way to {to}"))
         elif len(via) < 2:
-            ways = [message.to] if message.to in self._links else [] if via else self._servers()
+            ways = [message.to] if message.to in self._links else [] if via else self.servers()
             for to in ways:
                 if to != hop:
                     self.say(to, replace(message, via=(*via, self._name)))
 
     def _remember(self, one: str, other: str, session: int) -> bool:
         """Remember a link; return whether there is a way, and room."""
-        for end in (one, other):
-            ways = self._ways[end]
-            if end not in self._links or one == other or session in ways or len(ways) >= MOST:
-                return False
+        if one == other or other not in self._links or len(self) >= MOST_IN_ALL:
+            return False
+        if any(session in self._ways[n] or len(self._ways[n]) >= MOST for n in (one, other)):
+            return False
         self._ways[one][session], self._ways[other][session] = _Way(other), _Way(one)
         return True
 
@@ -195,8 +197,6 @@ class RelayedLink:
                 why = f"{self.peer.name} does not read: {self.waiting} bytes wait for it"
                 self._relays.turn.post(self.lose, why)
 
-    send_along = send
-
     def _flush(self) -> None:
         while self._out and len(self._out[0].body) <= self._room:
             piece = self._out.popleft()
@@ -255,8 +255,9 @@ class Home(Protocol):
     links: dict[str, Link]
     relayed: dict[str, RelayedLink]
     named: set[str]
+    refusals: dict[str, str]
     book: Book
-    options: Options
+    is_client: bool
     notices: Notices
     is_running: bool
 
@@ -265,11 +266,12 @@ class Home(Protocol):
         ...  # pragma: no cover
 
 
-class _Attempt:
-    """What is known of attempts to open a link: its last session, how many failed, when the next is due."""
+class _Attempt(Struct):
+    """Attempts to open a link: the last session, how many failed, and when the next one is due."""
 
-    session = failures = 0
-    due = 0.0
+    session: int = 0
+    failures: int = 0
+    due: float = 0.0
 
 
 class Relays:
@@ -308,7 +310,6 @@ class Relays:
         self.on_frame = on_frame
         self._distribution = network
         self._executor = executor
-        self._servers = servers
         self._needed = needed
         self._on_up = on_up
         self._on_down = on_down
@@ -364,6 +365,8 @@ class Relays:
     def _try(self, name: str) -> None:
         attempt = self._attempts.setdefault(name, _Attempt())
         attempt.due = monotonic() + min(LONGEST, PERIOD * 2 ** min(attempt.failures, WARNED))
+        if attempt.failures and name in self._distribution.named:
+            self._distribution.refusals[name] = "no server of this node leads to it"
         attempt.failures += 1
         if attempt.failures == WARNED:
             text = (
@@ -373,7 +376,7 @@ class Relays:
             self._distribution.notices.warn("relay", name, text, self._name, name)
         by_time = (int(wall() * 1000) << 20) + random.getrandbits(20)
         attempt.session = min(max(by_time, attempt.session + 1), 2**63 - 1)
-        servers = self._servers()
+        servers = self.switch.servers()
         for server in random.sample(servers, min(TRIED, len(servers))):
             self.switch.say(server, self._open(attempt.session, name))
         self._look_later()
@@ -394,30 +397,29 @@ class Relays:
             self._opened(hop, message, link)
         elif not isinstance(message, Open) and link is not None and link.server == hop.peer.name:
             link.take(message)
-        elif not self._distribution.options.hidden:
+        elif not self._distribution.is_client:
             self.switch.take(hop.peer.name, message, frame)
 
     def _opened(self, hop: Link, message: Open, known: RelayedLink | None) -> None:
         """Take in a request for a link, or an answer."""
         name, session, server = message.sender, message.session, hop.peer.name
         attempt, link = self._attempts.get(name), self.links.get(name)
-        if hop.peer.hidden or known is not None or not self._distribution.may_meet(name):
+        if hop.peer.hidden or known is not None:
             return
-        if message.answers:
-            if attempt is None or session != attempt.session or link is not None:
-                self.switch.say(
-                    server, NoWay(session, f"{self._name} has another link, or needs none")
-                )
-                return
-        elif (attempt and session <= attempt.session) or (link and session <= link.session):
-            return  # of two, the larger is kept
-        else:
-            if link is not None:
-                link.lose(f"{name} has opened another one")
+        last = max(attempt.session if attempt else -1, link.session if link else -1)
+        fits = link is None and session == last if message.answers else session > last
+        if not fits or not self._distribution.may_meet(name):
+            why = f"{self._name} has another link, or takes none"
+            self.switch.say(server, NoWay(session, why))
+            return
+        if link is not None:
+            link.lose(f"{name} has opened another one")
+        if not message.answers:
             self.switch.say(server, self._open(session, name, via=message.via[:-1], answers=True))
         peer = Peer(name, message.incarnation, hidden=True)  # it has no lock server for this one
         link = RelayedLink(self, peer, server, session, message.answers)
         self.links[name] = self._sessions[session] = link
+        self._distribution.refusals.pop(name, None)
         self._on_up(link)
 
     # --- The end --------------------------------------------------------------------------------

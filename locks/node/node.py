@@ -69,12 +69,12 @@ if TYPE_CHECKING:
     from locks.net import actors as remotes
     from locks.net import addresses
     from locks.net import notices as noted
-    from locks.net import options as otp
+    from locks.node import options as nodes
     from locks.node.peers import cluster as clusters
 else:  # alone it needs nothing of what these stand on
     clusters = Unloaded("locks.node.peers.cluster")
     noted = Unloaded("locks.net.notices")
-    otp = Unloaded("locks.net.options")
+    nodes = Unloaded("locks.node.options")
     addresses = Unloaded("locks.net.addresses")
     remotes = Unloaded("locks.net.actors")
 
@@ -131,7 +131,7 @@ class Node(metaclass=Shown):
         self,
         name: str,
         trace: Trace | None = None,
-        options: otp.Options | None = None,
+        options: nodes.Options | None = None,
         register_agents: bool = False,
         log_waits_longer_than: float = LONG,
         *,
@@ -496,7 +496,7 @@ class Node(metaclass=Shown):
         cluster = self._needs_cluster()
         check_timeout(timeout)
         network = cluster.network
-        options = network.options
+        options = cluster.options
         address: addresses.Address | None = None
         if (
             isinstance(peer, str)
@@ -505,7 +505,7 @@ class Node(metaclass=Shown):
         ):
             name = check_node_name(peer)
         else:
-            name, address = otp.parse_peer(peer)
+            name, address = nodes.parse_peer(peer)
         if name == self.name:
             raise InvalidOption(f"can't connect {name} to itself; name another node", peer=name)
         if address is not None:

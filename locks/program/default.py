@@ -383,7 +383,7 @@ def _ready(node: Node) -> Node:
     servers = node.servers
     try:
         if node.cluster is not None and servers is not None and node.name not in servers.nodes:
-            found = node.cluster.network.options.locator is not None
+            found = node.cluster.options.locator is not None
             node.cluster.arrivals.await_servers(servers, CONNECTED_WITHIN, found=found)
             node.check_running()  # it may have been stopped at the very end of the wait
     finally:

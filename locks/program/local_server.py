@@ -24,9 +24,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from locks.net.addresses import UnixAddress
-from locks.net.options import Options
 from locks.node.marks import memory_of
 from locks.node.node import Node
+from locks.node.options import Options
 from locks.program.folder import Claim, Folder
 from locks.program.local import READY, server_name
 from locks.program.serving import open_many_files, settle

@@ -89,7 +89,7 @@ class _Connection:
         self, peer: _Peer, send: Callable[[bytes], object], fail: Callable[[Exception], object]
     ) -> None:
         self.peer = peer
-        self.send = self.send_along = send
+        self.send = send
         self.closed: str | None = None
         self._fail = fail
 
@@ -107,11 +107,10 @@ class _Distribution(_Part):
     unsent = ()
     relayed: Mapping[str, _Connection] = MappingProxyType({})
 
-    def __init__(self, node: _Node, servers: tuple[str, ...], refusal: Refusal) -> None:
+    def __init__(self, node: _Node, refusal: Refusal) -> None:
         super().__init__(refusal)
         self.name = node.name
         self.creation = node.creation
-        self.options = _Options(refusal, servers)
         self.notices = node.notices
         self.book = Book(node.name, (), {})
         self.links: dict[str, _Connection] = {}
@@ -167,7 +166,8 @@ class SimulatedCluster(Cluster):
         self.executor = background
         self.members = set()
         self.limits = {}
-        self.network = cast(Any, _Distribution(node, servers, refusal))
+        self.options = cast(Any, _Options(refusal, servers))
+        self.network = cast(Any, _Distribution(node, refusal))
         links: Any = self.network.links
         self.exchange = Exchange(node.name, links.get, node.notices, self)
         self.actors = Actors(

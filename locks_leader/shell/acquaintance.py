@@ -26,12 +26,12 @@ __all__ = ["Acquaintance", "check_electorate", "is_client", "servers_of"]
 
 def is_client(node: Node) -> bool:
     """Whether a node is of a client program: connected with servers only."""
-    return node.cluster is not None and node.cluster.network.options.hidden
+    return node.cluster is not None and node.cluster.options.hidden
 
 
 def servers_of(node: Node, resource: Any) -> tuple[str, ...]:
     """The servers on which a node takes the lock of an election, if it was started with any."""
-    if node.cluster is None or node.servers is None or not node.cluster.network.options.servers:
+    if node.cluster is None or node.servers is None or not node.cluster.options.servers:
         return ()
     return node.servers.at((ELECTION_ID, resource)).nodes
 

@@ -39,8 +39,8 @@ from locks.net.messages import (
     decode,
     encode,
 )
-from locks.net.options import Options, client_name
 from locks.net.secrets import Cookie
+from locks.node.options import Options, client_name
 from tests.cluster.harness import COOKIE, Address, Proxy
 from tests.helpers import LIMIT, eventually
 

@@ -8,7 +8,7 @@ import socket
 import pytest
 
 import locks
-from locks.net.options import client_name
+from locks.node.options import client_name
 from tests.cluster.harness import COOKIE
 from tests.cluster.nodes import A, B, C, News, Nodes, Tx, link, peer, until_connected, until_members
 from tests.helpers import eventually

@@ -8,13 +8,12 @@ import threading
 from itertools import islice
 from typing import Any
 
-import msgspec
 import pytest
 
 import locks
 from locks.net import door, network
 from locks.net.hello import ACCEPTS, DIALS, Refused, prove, read_hello, recognise
-from locks.net.messages import Tell, encode
+from locks.net.messages import Ping, Tell, encode
 from locks.net.secrets import Cookie
 from tests.cluster.harness import World
 from tests.cluster.nodes import (
@@ -140,10 +139,13 @@ def _door(node: locks.node.Node) -> door.Door:
 
 FRAMES = {
     "no MessagePack": b"\xc1",
-    "no array": b"\xa3abc",
-    "cut": encode(Tell("nobody", b"abc"))[:-2],
-    "wrong types": msgspec.msgpack.encode(["tell", 1.5, "x"]),
-    "too little": msgspec.msgpack.encode(["tell"]),
+    "no array": encode(5),
+    "cut off": encode(Ping())[:-1],
+    "more than a frame": encode(Ping()) + encode(Ping()),
+    "no UTF-8": encode(Tell("nobody", b"x")).replace(b"nobody", b"nobod\xff"),
+    "wrong types": encode(["tell", None, b"x"]),
+    "too few fields": encode(["tell", 1]),
+    "deep": b"\x91" * 100_000,
 }
 
 

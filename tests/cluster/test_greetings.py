@@ -94,19 +94,19 @@ def test_a_wrong_greeting_ends_the_connection_and_changes_nothing(
 
 
 def test_a_short_ticktime_is_for_one_link(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who wants to hear often is ticked often; all others are ticked as before."""
-    ticks: list[str] = []
-    tick = Link.tick
+    """Who wants to hear often is sent many heartbeats; all others as many as before."""
+    beats: list[str] = []
+    beat = Link.beat
 
     def noted(link: Link) -> None:
-        ticks.append(link.peer.name)
-        tick(link)
+        beats.append(link.peer.name)
+        beat(link)
 
-    monkeypatch.setattr(Link, "tick", noted)
+    monkeypatch.setattr(Link, "beat", noted)
     a, _ = nodes.meet(A, B)
     odd = peer_of(a, ticktime=0.1)
-    eventually(lambda: ticks.count(ODD) > 20)
-    assert ticks.count(B) <= 3
+    eventually(lambda: beats.count(ODD) > 20)
+    assert beats.count(B) <= 3
     odd.close()
 
 

@@ -15,7 +15,7 @@ import locks
 from locks.net import admission, network
 from locks.net.hello import read_hello
 from locks.net.link import Link
-from locks.net.options import NET_TICKTIME
+from locks.node.options import NET_TICKTIME
 from locks.runtime.clock import monotonic
 from tests.cluster.harness import World, until_alive
 from tests.cluster.nodes import (

@@ -6,15 +6,14 @@ import logging
 import shutil
 import socket
 import threading
-from contextlib import suppress
 from typing import Any
 
 import pytest
 
 import locks
-from locks.net.messages import AskView, Done, NotUnderstood, Reply
+from locks.net.messages import Done, Reply, Tell, encode
 from locks.ranges import LONGEST_LINE as LONGEST
-from tests.cluster.nodes import A, B, C, Nodes, Peer, Stranger, peer
+from tests.cluster.nodes import A, B, C, Nodes, Stranger, link, peer
 from tests.helpers import eventually
 
 BAD = "bad@127.0.0.1"
@@ -145,28 +144,32 @@ def test_tls_on_one_side(
 def test_large_bad_messages_write_short_lines(
     nodes: Nodes, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, period: int
 ) -> None:
-    """Bad messages of 1 MB, of each kind: a line of a few hundred characters each, at most."""
+    """Bad messages of 1 MB, to all who take some in: a line of a few hundred characters each, at most."""
     monkeypatch.setattr("locks.net.notices.PERIOD", period)
     a = nodes.start(A)
     agent = a.spawn_agent()
     large = "x" * 2**20
-    frames: list[tuple[Any, ...]] = [
-        (large, 1),
-        ("toserver", [large, 1]),
-        ("toserver", ["release", large]),
-        ("toagent", agent.id.created, [large]),
-        ("toagent", agent.id.created, ["released", large, [], []]),
-        ("call", 1, [large]),
-        ("call", 1, ["greeting", large, [], []]),
-        ("tell", large, b""),
-        ("tell", agent.id.created, b"\xdb\x00\x10\x00\x00" + large.encode()),
-    ]
-    for frame in (*frames, *frames):
-        bad = Peer(a.address, A, BAD)
-        with suppress(OSError):
-            bad.raw(*frame)
-            bad.frame(b"\xc1" * 2**20)  # some of the others are ignored
-        assert bad.is_closed()
+    terms: tuple[Any, ...] = (
+        ["toserver", [large]],
+        ["toserver", ["request", large]],
+        ["toagent", agent.id.created, ["report", large]],
+        ["call", 1, ["greeting", large]],
+        ["call", 1, [large]],
+        ["tell", large, b""],
+        [large],
+        large,
+    )
+    wrong = [encode(term) for term in terms]
+    for bad_message in (*wrong, *wrong, b""):
+        stranger = Stranger(a.address)
+        stranger.say_hello(A, BAD)
+        try:
+            stranger.frame(encode(Tell("nobody", encode(large))))
+            stranger.frame(bad_message)
+            stranger.frame(b"\xc1" + large.encode())  # some of the others are ignored
+        except OSError:
+            pass
+        assert stranger.is_closed()
     eventually(lambda: any("invalid message" in record.getMessage() for record in caplog.records))
     warnings = _warnings(caplog, "")
     assert all(len(line) <= LONGEST + 40 for line in warnings)
@@ -176,36 +179,29 @@ def test_large_bad_messages_write_short_lines(
     agent.end_transaction()
 
 
-def test_what_is_of_an_unknown_kind_is_ignored(
+def test_a_message_of_an_unknown_kind_is_ignored(
     nodes: Nodes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """That is logged; the connection stays, and is used; and a question of an unknown kind is answered so."""
-    a = nodes.start(A)
-    newer = Peer(a.address, A, BAD)
-    newer.raw("unheard", 1)
-    newer.raw("toserver", ["unheard", 1])
-    newer.raw("call", 77, ["unheard"])
-    answered = next(each for each in newer.messages() if isinstance(each, Reply))
-    assert answered == Reply(77, NotUnderstood())
-    eventually(lambda: "there is no frame 'unheard'" in caplog.text)
-    assert a.nodes() == [BAD]
-    newer.close()
+    """That is logged; the connection stays, and is used."""
+    a, _ = nodes.meet(A, B)
+    assert a.cluster is not None
+    a.turn.run(a.cluster.exchange.send_body, B, encode(["unheard", 1]))
+    eventually(
+        lambda: "ignored a message of a@127.0.0.1: there is no frame 'unheard'" in caplog.text
+    )
+    assert a.nodes() == [B]
 
 
 def test_no_answer_for_others(nodes: Nodes) -> None:
     """A node that answers what another one was asked loses its connection, and the answer is not taken."""
     a = nodes.start(A)
-    asked = Peer(a.address, A, "asked@127.0.0.1")
-    forger = Peer(a.address, A, BAD)
-    eventually(lambda: len(a.nodes()) == 2)
+    other, forger = nodes.client(a), nodes.client(a)
     assert a.cluster is not None
+    assert forger.cluster is not None
     told: list[Any] = []
-    number = a.turn.run(
-        a.cluster.exchange.call, asked.name, AskView(("a",)), lambda *answer: told.append(answer)
-    )
-    forger.say(Reply(number, Done()))
-    assert forger.is_closed()
+    exchange, connection = a.cluster.exchange, link(forger, A)
+    number = a.turn.run(exchange.new_number)
+    a.turn.run(exchange._calls.update, {number: (other.name, lambda *answer: told.append(answer))})
+    forger.turn.run(forger.cluster.exchange.send, A, Reply(number, Done()))
+    eventually(lambda: connection.closed)
     assert not told
-    asked.say(Reply(number, Done()))
-    eventually(lambda: told == [(True, Done())])
-    asked.close()

@@ -193,7 +193,6 @@ def test_what_must_not_be_said_costs_the_link_alone(
     txs, asked = chain(nodes)
     other, one = txs[:2]
     there, peer = relays(one.node), other.node.name
-    assert other.node.cluster is not None
 
     def told(message: Any) -> bytes:
         return encode(ToAgent(other.agent.id.created, message))

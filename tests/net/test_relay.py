@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import random
 from collections import defaultdict, deque
@@ -11,6 +12,8 @@ from typing import Any, NamedTuple, cast
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from locks.net import relay
 from locks.net.messages import (
@@ -25,14 +28,68 @@ from locks.net.messages import (
     decode,
     encode,
 )
-from locks.net.relay import (
-    RelayedLink,
-    Relays,
-    Switch,
-)
+from locks.net.relay import RelayedLink, Relays, Switch
 from tests.helpers import SEED
 
 A, B, C, S, T, U = "a@x", "b@x", "c@x", "s@x", "t@x", "u@x"
+
+
+# --- The messages -------------------------------------------------------------------------------
+
+NAMES = st.text(max_size=255)
+NUMBERS = st.integers(0, 2**63 - 1)
+MESSAGES = st.one_of(
+    st.builds(
+        Open, NUMBERS, NAMES, NAMES, NUMBERS, st.lists(NAMES, max_size=2).map(tuple), st.booleans()
+    ),
+    st.builds(Relay, NUMBERS, st.binary(max_size=100), st.booleans()),
+    st.builds(Took, NUMBERS, st.integers(1, WINDOW)),
+    st.builds(NoWay, NUMBERS, st.text(max_size=1000)),
+)
+
+
+@given(MESSAGES)
+def test_each_message_comes_back_from_its_bytes(message: Relaying) -> None:
+    """Whatever its fields are."""
+    assert decode(encode(message)) == message
+
+
+@given(MESSAGES, st.integers(0, 200), st.integers(0, 255))
+def test_what_is_no_message_is_refused(message: Relaying, at: int, byte: int) -> None:
+    """Bytes that were cut or changed are another message, or refused with one kind of error."""
+    data = bytearray(encode(message))
+    with pytest.raises(BadMessage):
+        decode(bytes(data[: at % len(data)]))
+    data[at % len(data)] = byte
+    with contextlib.suppress(BadMessage):
+        assert decode(bytes(data)) is not None
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ["open", -1, A, B, 1],
+        ["open", 2**63, A, B, 1],
+        ["open", 1, "x" * 256, B, 1],
+        ["open", 1, A, B, -1],
+        ["open", 1, A, B, 1, [S, T, U]],
+        ["open", 1, A, B, 1, [], 1],
+        ["open", 1, A],
+        ["relay", 1, bytes(CHUNK + 1)],
+        ["relay", 1, "text"],
+        ["took", 1, 0],
+        ["took", 1, WINDOW + 1],
+        ["noway", 1, "x" * 1001],
+        ["other", 1, 1],
+        [40, 1, A, B, 1],
+        [],
+        1,
+    ],
+)
+def test_wrong_fields_are_refused(wrong: Any) -> None:
+    """Each bound of a field is checked."""
+    with pytest.raises(BadMessage):
+        decode(msgspec.msgpack.encode(wrong))
 
 
 # --- A server -----------------------------------------------------------------------------------
@@ -74,18 +131,18 @@ class Server:
         links = cast(Any, self.connections)
         self.switch = Switch(S, links, lambda: [each for each in servers if each in links])
 
-    def say(self, hop: str, message: Relaying) -> list[tuple[str, Relaying]]:
+    def say(self, hop: str, message: Relaying) -> list[tuple[str, Any]]:
         """What it says to whom, after a node has said something."""
         self.switch.take(hop, message, encode(message))
         return self.said()
 
-    def lose(self, hop: str) -> list[tuple[str, Relaying]]:
+    def lose(self, hop: str) -> list[tuple[str, Any]]:
         """The same, after it has lost a connection."""
         del self.connections[hop]
         self.switch.lost(hop)
         return self.said()
 
-    def said(self) -> list[tuple[str, Relaying]]:
+    def said(self) -> list[tuple[str, Any]]:
         """What it has said since it was last asked."""
         found = [(n, decode(f)) for n, each in self.connections.items() for f in each.sent]
         for each in self.connections.values():
@@ -226,6 +283,7 @@ class Node:
         self.links: dict[str, Connection] = {}
         self.relayed: dict[str, RelayedLink] = {}
         self.named: set[str] = set()
+        self.refusals: dict[str, str] = {}
         self.book = self.options = self.notices = self
         self.known: dict[str, Any] = {}
         self.is_running = True
@@ -354,9 +412,7 @@ class World:
         sender, to = self.random.choice(sorted(ready))
         frame = self.nodes[sender].links[to].sent.popleft()
         hop = self.nodes[to].links[sender]
-        message = decode(frame)
-        assert isinstance(message, Relaying)
-        self.nodes[to].run(self.nodes[to].relays.take, hop, message, frame)
+        self.nodes[to].run(self.nodes[to].relays.take, hop, decode(frame), frame)
         assert hop.closed is None
         return True
 

@@ -312,6 +312,7 @@ PURE_OUTSIDE = {
     "re",
     "functools",
     "hashlib",
+    "ipaddress",
     "heapq",
     "itertools",
     "math",

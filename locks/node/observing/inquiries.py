@@ -343,7 +343,7 @@ def unreachable(name: str, node: LocalNode) -> str:
     """Why a node can't be asked: where it was looked for, and what happened there."""
     cluster = node.cluster
     known = None if cluster is None else cluster.network.book.known.get(name)
-    at = "" if known is None or known.address is None else f" at {place(known.address)}"
+    at = "" if known is None else f" at {place(known.address)}"
     why = node.refusals.get(name, "") or ("" if known is None else known.failure[0])
     return f"can't be reached{at}{why and ': '}{why}"
 

@@ -63,14 +63,15 @@ from locks.net.messages import (
 )
 from locks.net.messages import ToAgent as FrameToAgent
 from locks.net.network import Network
-from locks.net.options import Options
 from locks.net.relay import AnyLink, RelayedLink, Relays
+from locks.net.tls import Keys
 from locks.net.versions import ASKED, check_version
 from locks.node.client.agent import Agent
 from locks.node.client.refusals import not_from_elsewhere
 from locks.node.marks import memory_of
 from locks.node.observing.inquiries import Inquiries
 from locks.node.observing.news import are_servers, log_node_down, log_node_up
+from locks.node.options import Options
 from locks.node.peers.agreement import Agreements
 from locks.node.peers.arrivals import Arrivals
 from locks.node.peers.greeter import Greeter
@@ -124,6 +125,7 @@ class Cluster:
         options: The node's options.
 
     Attributes:
+        options: The options of the node.
         members: The nodes with a lock server that can be asked.
         on_connected: Called with the name of each node that is connected, in the turn.
         on_silence: Called when a lock server becomes silent, or answers again, by the executor.
@@ -135,12 +137,19 @@ class Cluster:
     def __init__(self, node: LocalNode, executor: Executor, options: Options) -> None:
         self.node = node
         self.executor = executor
+        self.options = options
         self.members: set[str] = set()
         self.network = Network(
             node.name,
-            options,
             node.turn,
             executor,
+            listens=options.listen,
+            peers=options.peers,
+            locator=options.locator,
+            keys=Keys.of(options.cookies, options.tls),
+            ticktime=options.net_ticktime,
+            is_client=options.hidden,
+            check_address=options.check_address,
             on_up=self._connected,
             on_down=self._disconnected,
             refusals=node.refusals,
@@ -184,6 +193,7 @@ class Cluster:
             executor,
             self.network,
             self.exchange,
+            options,
             is_member=self.members.__contains__,
             on_greeted=self._has_greeted,
             on_answered=self._greeted,
@@ -423,7 +433,7 @@ class Cluster:
     def place_of(self, name: str) -> str | None:
         """The address at which another node is looked for, as text, if known."""
         known = self.network.book.known.get(name)
-        return None if known is None or known.address is None else place(known.address)
+        return None if known is None else place(known.address)
 
     def link(self, actor: Client, other: RemoteRef) -> None:
         """Link something of this node with an actor of another one."""

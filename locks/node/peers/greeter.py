@@ -31,6 +31,7 @@ from locks.runtime.waiter import run_in_hub
 if TYPE_CHECKING:
     from locks.net.exchange import Exchange
     from locks.net.network import Network
+    from locks.node.options import Options
     from locks.node.peers.local_node import LocalNode
     from locks.runtime.executor import Executor
 
@@ -48,6 +49,7 @@ class Greeter:
         executor: Does its background work.
         network: Its connections.
         exchange: Calls other nodes over them.
+        options: The node's options.
         is_member: Whether the lock server of a node can be asked.
         on_greeted: Called with the connection of a node that has greeted this one, and its limits.
         on_answered: Called with a connection, whether the greeting on it was answered, and the
@@ -60,6 +62,7 @@ class Greeter:
         executor: Executor,
         network: Network,
         exchange: Exchange,
+        options: Options,
         *,
         is_member: Callable[[str], bool],
         on_greeted: Callable[[Link, Limits], object],
@@ -69,6 +72,7 @@ class Greeter:
         self._executor = executor
         self._distribution = network
         self._exchange = exchange
+        self._options = options
         self._is_member = is_member
         self._on_greeted = on_greeted
         self._on_answered = on_answered
@@ -100,7 +104,7 @@ class Greeter:
         return News(name, (name.split("@")[1] if wildcard else host, port), 0.0)
 
     def _send(self, link: Link, known: list[News]) -> None:
-        options = self._distribution.options
+        options = self._options
         greeting = Greeting(
             self._node.server.machine.version,
             tuple(_told(each) for each in known) if options.mesh else (),
@@ -162,8 +166,7 @@ class Greeter:
 
     def _take(self, link: Link, greeting: Greeting) -> None:
         name = link.peer.name
-        network = self._distribution
-        if network.options.mesh:
+        if self._options.mesh:
             self._hear(name, [_news(each) for each in greeting.known])
             if any(news.name == name for news in greeting.known):
                 self._came(name)
@@ -176,7 +179,7 @@ class Greeter:
         refused = None
         for news in known:
             try:
-                self._distribution.options.check_address(news.address, "connects to")
+                self._options.check_address(news.address, "connects to")
                 allowed.append(news)
             except InvalidOption as error:
                 refused = (news.name, str(error))
