@@ -366,9 +366,9 @@ def test_nothing_is_left_of_what_is_over(nodes: Nodes) -> None:
     for node in (a, b):
         scope = scope_of(node, groups.SCOPE)
         assert scope._table.peers() == ()
-        eventually(lambda scope=scope: not (scope._pids or scope._watches))  # type: ignore[misc]
-        processes = node.cluster.processes  # type: ignore[union-attr]
-        eventually(lambda processes=processes: not processes._numbers)  # type: ignore[misc]
+        eventually(lambda scope=scope: not scope._watches)  # type: ignore[misc]
+        actors = node.cluster.actors  # type: ignore[union-attr]
+        eventually(lambda actors=actors: not actors._numbers)  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("seed", range(3))

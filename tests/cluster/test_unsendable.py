@@ -95,7 +95,7 @@ def test_a_message_to_an_actor_that_is_too_large(nodes: Nodes) -> None:
     actor = Client.start()
     b.register("client", actor)
     ref = a.remote("client", B)
-    for message in (b"x" * 2**24, [0] * 2**24, object(), {1, 2}, WRONG):
+    for message in (b"x" * 2**24, ["x" * 2**23] * 3, object(), {1, 2}, WRONG):
         with pytest.raises(Unsendable):
             ref.tell(message)
         with pytest.raises(Unsendable):
@@ -110,7 +110,7 @@ def test_an_answer_that_can_not_be_sent(nodes: Nodes) -> None:
 
     class Answers(pykka.ThreadingActor):
         def on_receive(self, message: Any) -> Any:
-            return {"object": object(), "large": b"x" * 2**24, "many": [0] * 2**24}[message]
+            return {"object": object(), "large": b"x" * 2**24, "many": ["x" * 2**23] * 3}[message]
 
     b.register("answers", Answers.start())
     for what in ("object", "large", "many"):
