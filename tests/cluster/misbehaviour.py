@@ -25,18 +25,18 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-import msgspec
+from msgspec.msgpack import Ext
 
 import locks
 from locks.core.messages import RaiseVersion, Request
-from locks.groups import SCOPE
 from locks.model import AgentId
 from locks.net.messages import (
+    Answered,
     Ask,
     AskView,
-    Call,
+    Down,
     EndRead,
-    Frame,
+    Exit,
     Greeting,
     Limits,
     Monitor,
@@ -51,8 +51,9 @@ from tests.cluster.harness import COOKIE, Address
 from tests.cluster.nodes import Stranger, hello
 
 NAME = "odd@127.0.0.1"
-INCARNATION = 77
+CREATION = 77
 HOT = ("hot",)  # what the honest program locks, again and again
+MODULUS = (1 << 61) - 1  # of Python's hashes of integers
 
 
 class Bad:
@@ -69,7 +70,7 @@ class Bad:
         self.node = target.name
         self.peer = Stranger(target.address)
         self.peer.socket.settimeout(seconds + 1)
-        self.peer.say_hello(target.name, name, incarnation=INCARNATION)
+        self.peer.say_hello(target.name, name, incarnation=CREATION)
         self.name = name
         self.until = time.monotonic() + seconds
         self._count = 0
@@ -101,13 +102,9 @@ class Bad:
                 break
         self.peer.send(bytes(batch))
 
-    def say(self, frame: Frame) -> None:
-        """Send one frame."""
-        self.peer.frame(encode(frame))
-
-    def ask(self, question: Any) -> bytes:
-        """A question."""
-        return encode(Call(self.count(), question))
+    def call(self, question: Any) -> bytes:
+        """A question, or what looks like one."""
+        return encode(["call", self.count(), question])
 
     def agent(self, number: int) -> AgentId:
         """An agent of it."""
@@ -128,20 +125,35 @@ def forever(make: Callable[[], bytes]) -> Iterator[bytes]:
 
 
 def watches(bad: Bad) -> None:
-    """Watch a hot id 3,000 times."""
-    bad.many(encode(Read(number, HOT)) for number in range(3000))
+    """Read the view of a hot id 3,000 times."""
+    bad.many(encode(Read(bad.count(), HOT)) for _ in range(3000))
     stay(bad)
 
 
 def watches_unread(bad: Bad) -> None:
-    """Watch a hot id, and read nothing."""
-    bad.many(encode(Read(number, HOT)) for number in range(200))
+    """Read the view of a hot id, and take in nothing."""
+    bad.many(encode(Read(bad.count(), HOT)) for _ in range(200))
     stay(bad)
 
 
 def monitors(bad: Bad) -> None:
-    """Monitor the process groups 100,000 times."""
-    bad.many(encode(Monitor(bad.count(), SCOPE)) for _ in range(100_000))
+    """Monitor 100,000 actors that are not there."""
+    bad.many(encode(Monitor(bad.count(), 77)) for _ in range(100_000))
+    stay(bad)
+
+
+def map_with_one_hash(bad: Bad) -> None:
+    """A map of 45,000 keys that have the same hash, wherever a value may stand."""
+    keys = [Ext(5, (n * MODULUS).to_bytes(16, "big", signed=True)) for n in range(1, 45_000)]
+    value = encode(Ext(2, encode([each for key in keys for each in (key, 1)])))
+    for frame in (
+        Tell("nobody", value),
+        Ask(bad.count(), 77, value),
+        Answered(77, value),
+        Exit(77, value[: 2**17]),
+        Down(77, value[: 2**17]),
+    ):
+        bad.peer.frame(encode(frame))
     stay(bad)
 
 
@@ -165,29 +177,40 @@ def agents_in_a_queue(bad: Bad) -> None:
 def views(bad: Bad) -> None:
     """Ask for the queue of an id with 5,000 requests, again and again."""
     bad.many(bad.request(1, ("rows", n)) for n in range(5000))
-    bad.many(forever(lambda: bad.ask(AskView(("rows",)))))
+    bad.many(forever(lambda: bad.call(AskView(("rows",)))))
 
 
 def bad_messages(bad: Bad) -> None:
     """Messages of 1 MB that mean nothing."""
-    frame = msgspec.msgpack.encode(["nothing", b"\xff" * 1_000_000])
+    frame = encode(["toserver", ["nothing", b"\xff" * 1_000_000]])
     bad.many(forever(lambda: frame))
 
 
-def large_values(bad: Bad) -> None:
+def deep_values(bad: Bad) -> None:
+    """Messages that are nested as deep as is allowed."""
+    value: Any = []
+    for _ in range(58):
+        value = [value]
+    frame = encode(Tell("nobody", encode([value] * 1500)))
+    bad.many(forever(lambda: frame))
+
+
+def large_maps(bad: Bad) -> None:
     """Maps of 45,000 keys, to somebody who does not mind."""
-    frame = encode(Tell("nobody", msgspec.msgpack.encode({n * 300: n for n in range(1, 45_000)})))
+    frame = encode(Tell("nobody", encode({n * 300: n for n in range(1, 45_000)})))
     bad.many(forever(lambda: frame))
 
 
 def watches_that_end(bad: Bad) -> None:
-    """Watch a hot id and what is below it, and watch it no more, and again."""
+    """Read the views of a hot id and of what is below it, and read them no more, and again."""
 
     def frames() -> Iterator[bytes]:
-        for begins in itertools.cycle((True, False)):
-            for number in range(500):
-                lock_id = (*HOT, number % 50)[: 1 + number % 2]
-                yield encode(Read(number, lock_id) if begins else EndRead(number))
+        while True:
+            numbers = [bad.count() for _ in range(500)]
+            for number in numbers:
+                yield encode(Read(number, (*HOT, number % 50)[: 1 + number % 2]))
+            for number in numbers:
+                yield encode(EndRead(number))
 
     bad.many(frames())
 
@@ -201,8 +224,8 @@ def deadlocks(bad: Bad) -> None:
 
 
 def too_deep(bad: Bad) -> None:
-    """A message that is nested without end."""
-    bad.peer.frame(b"\x91" * 100_000)
+    """A message that is nested deeper than is allowed."""
+    bad.peer.frame(encode(["toserver", ["request"]])[:-1] + b"\x91" * 100_000 + b"\1")
     stay(bad)
 
 
@@ -231,46 +254,44 @@ def too_long_frame(bad: Bad) -> None:
 
 
 def unknown_names(bad: Bad) -> None:
-    """Ask names that nobody has."""
+    """Call names that nobody has."""
     bad.many(forever(lambda: encode(Ask(bad.count(), f"nobody{bad.count() % 1000}", b"\xc0"))))
 
 
 def large_version(bad: Bad) -> None:
     """Greet with a version that no node ever had."""
-    for version in (2**62, 2**63 - 1):
-        bad.peer.frame(bad.ask(Greeting(version, (), Limits())))
+    for version in (2**62, 2**63 - 1, 2**64 - 1):
+        bad.peer.frame(bad.call(["greeting", version, [], Limits()]))
     stay(bad)
 
 
 def raised_version(bad: Bad) -> None:
     """Have the version raised that no node ever had."""
-    for version in (2**62, 2**63 - 1):
-        bad.say(ToServer(RaiseVersion(bad.agent(1), HOT, 1, version)))
+    bad.peer.frame(encode(ToServer(RaiseVersion(bad.agent(1), HOT, 1, 2**62))))
     stay(bad)
 
 
 def greetings(bad: Bad) -> None:
     """Greet again and again."""
-    bad.many(forever(lambda: bad.ask(Greeting(5, (), Limits()))))
+    bad.many(forever(lambda: bad.call(Greeting(5, (), Limits()))))
 
 
 def lies(bad: Bad) -> None:
     """Greet with nodes that are not there, ever more of them."""
     for turn in range(20):
         names = [News(f"lie{turn}-{n}@127.0.0.1", "127.0.0.1", 1, 0.0) for n in range(1000)]
-        bad.peer.frame(bad.ask(Greeting(5, tuple(names), Limits())))
+        bad.peer.frame(bad.call(Greeting(5, tuple(names), Limits())))
     stay(bad)
 
 
 def groups(bad: Bad) -> None:
-    """Say hello to process groups, again and again."""
-    hello_there = msgspec.msgpack.encode(["discover"])
-    bad.many(forever(lambda: encode(Tell("pg", hello_there))))
+    """Say hello to process groups that are not there."""
+    bad.many(forever(lambda: encode(Tell("locks_pg", b"\xc0"))))
 
 
 def links(bad: Bad) -> None:
-    """Open links through a server, to a node that is not there."""
-    bad.many(forever(lambda: encode(Open(bad.count(), bad.name, "nobody@127.0.0.1", INCARNATION))))
+    """Open links to a node that is not there."""
+    bad.many(forever(lambda: encode(Open(bad.count(), bad.name, "nobody@127.0.0.1", 77))))
 
 
 def stay(bad: Bad) -> None:
@@ -284,12 +305,14 @@ BEHAVIOURS: dict[str, Callable[[Bad], None]] = {
         watches,
         watches_unread,
         monitors,
+        map_with_one_hash,
         requests,
         agents,
         agents_in_a_queue,
         views,
         bad_messages,
-        large_values,
+        deep_values,
+        large_maps,
         watches_that_end,
         deadlocks,
         too_deep,
@@ -306,7 +329,7 @@ BEHAVIOURS: dict[str, Callable[[Bad], None]] = {
         links,
     )
 }
-UNREAD = ("watches_unread", "small_frames", "ticks", "large_values")
+UNREAD = ("watches_unread", "small_frames", "ticks", "large_maps")
 LARGE = ("agents", "agents_in_a_queue", "monitors", "deadlocks", "views")
 """Those that take seconds, because there is so much of something."""
 
