@@ -16,6 +16,7 @@ from collections.abc import Callable, Hashable
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from locks.otp.bytes import control
 from locks.otp.bytes.behaviours import CALL, CAST
 from locks.otp.bytes.fields import tag_of
 from locks.otp.bytes.terms import Atom, ImproperList, Pid, Reference, Term
@@ -32,7 +33,6 @@ from locks.model import AgentId, LockId, Place, RequestRecord
 from locks.net.hello import Peer
 from locks.net.link import Link
 from locks.net.network import FRAME_LIMIT, SEND_LIMIT
-from locks.otp.bytes import control
 from locks.ranges import Range, Size, Version
 from tests.cluster.nodes import A, Nodes
 

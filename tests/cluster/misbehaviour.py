@@ -26,6 +26,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from locks.node.peers.greeting import PROTOCOL
+from locks.otp.bytes import control, etf
 from locks.otp.bytes.behaviours import CALL, CAST
 from locks.otp.bytes.terms import Atom, Pid, Reference
 from locks.otp.links.budgets import Limits
@@ -36,7 +37,6 @@ import locks
 from locks.core.messages import RaiseVersion, Request, Unwatch, Watch
 from locks.model import AgentId
 from locks.net.relay import Open, encode
-from locks.otp.bytes import control, etf
 from tests.cluster.harness import COOKIE, Address
 from tests.cluster.nodes import Stranger, hello
 

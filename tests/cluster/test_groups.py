@@ -13,13 +13,13 @@ from typing import Any
 import gevent
 import pykka
 import pytest
+from locks.otp.bytes import etf
 from locks.otp.bytes.frames import pack_reg_send, pack_send
 from locks.otp.bytes.terms import Atom, Pid
 
 import locks
 from locks import groups
 from locks.groups.scope import scope_of
-from locks.otp.bytes import etf
 from tests.cluster.nodes import A, B, C, Nodes, Stranger, peer, until_connected
 from tests.helpers import eventually
 

@@ -9,6 +9,7 @@ import struct
 from typing import Any
 
 import pytest
+from locks.otp.bytes import control
 from locks.otp.bytes.terms import Atom
 from locks.otp.process.processes import CAST
 from locks.wire.forms import LOCK_SERVER
@@ -17,7 +18,6 @@ from locks.wire.messages import pack
 import locks
 from locks.core.messages import Request
 from locks.model import AgentId
-from locks.otp.bytes import control
 from locks.program.default import stand_in
 from tests.cluster.harness import World
 from tests.cluster.nodes import A, B, C, Nodes, Peer, Tx, peer, until_connected, until_members

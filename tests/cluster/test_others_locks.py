@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from locks.otp.bytes import control
 from locks.otp.bytes.behaviours import CALL, CAST
 from locks.otp.bytes.terms import Atom, Pid, Reference
 from locks.wire.forms import OURS, pid_of
 
-from locks.otp.bytes import control
 from tests.cluster.nodes import A, B, Nodes, Stranger, Tx, link
 from tests.helpers import eventually
 

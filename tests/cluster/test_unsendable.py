@@ -8,14 +8,14 @@ from typing import Any
 
 import pykka
 import pytest
+from locks.otp.bytes import etf
 from locks.otp.bytes.etf import EncodeError
 from locks.otp.bytes.terms import Atom
+from locks.wire import pages
 from locks.wire.messages import pack
 
 import locks
 from locks.node.peers import cluster as cluster_module
-from locks.otp.bytes import etf
-from locks.wire import pages
 from tests.cluster.nodes import A, B, News, Nodes, Tx
 from tests.cluster.test_clients import Client, program_of
 from tests.helpers import eventually

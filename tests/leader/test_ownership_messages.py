@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any, get_args
 
 import pytest
+from locks.otp.bytes import etf
 from locks_leader.wire.ownership_messages import FromParticipant, FromSession, pack, unpack
 
 from locks import MisuseError
-from locks.otp.bytes import etf
 from locks.ownership.messages import (
     Closed,
     Grant,
