@@ -45,7 +45,7 @@ ROOMS: dict[str, Room] = {
     "core": Room(("locks/core",), 4_654),
     "runtime": Room(("locks/runtime",), 2_900),
     "node": Room(("locks/node",), 5_824),
-    "the wire": Room(("locks/net",), 3_089),
+    "the wire": Room(("locks/net",), 3_088),
     "program": Room(("locks/program",), 1_342),
     "aio": Room(("locks/aio",), 753),
     "commands and pages": Room(("locks/cli", "locks/web", "locks/facts"), 2_991),
@@ -61,7 +61,7 @@ ROOMS: dict[str, Room] = {
     "benchmarks": Room(("benchmarks",), 5_416),
     "examples": Room(("examples",), 3_610),
 }
-SHIPPED = 45_984  # lines of code in all packages that are shipped
+SHIPPED = 45_983  # lines of code in all packages that are shipped
 PAGES = 44
 DECISIONS = 49
 WORDS = 99_369  # of both
