@@ -195,8 +195,8 @@ class Candidate:
     def connections(self) -> list[int]:
         """How many connections it has, and how many links over a server."""
         assert self.node.cluster is not None
-        distribution = self.node.cluster.distribution
-        return [len(distribution.links), len(distribution.relayed)]
+        network = self.node.cluster.network
+        return [len(network.links), len(network.relayed)]
 
 
 def main() -> None:

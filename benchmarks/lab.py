@@ -169,7 +169,7 @@ class Peers(NamedTuple):
         An answer may be noted before its request, by another thread: so not the order counts.
         """
         assert self.node.cluster is not None
-        link: Any = self.node.cluster.distribution.links[self.names[0]]
+        link: Any = self.node.cluster.network.links[self.names[0]]
         operation()
         bare = link._socket
         counting = link._socket = Counting(bare)

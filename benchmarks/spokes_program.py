@@ -27,7 +27,7 @@ import gevent.event
 import locks
 from benchmarks.lab import COOKIE, HOST
 from locks.node.node import Node
-from locks.otp.options import Options, client_name
+from locks.node.options import Options, client_name
 
 __all__: list[str] = []
 

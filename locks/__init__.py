@@ -46,9 +46,9 @@ if TYPE_CHECKING:
         TransactionEnded,
     )
     from locks.facts.gather import statistics
+    from locks.net.tls import TLS
     from locks.node.client.owner import Owner
     from locks.node.client.scope import HERE
-    from locks.otp.options import TLS
     from locks.primitives import Lock, RWLock
     from locks.program.default import start, stop
     from locks.shapes.decorator import locked
@@ -114,7 +114,7 @@ _get, __dir__ = at_first_use(
     ),
     apart={
         "Semaphore": "locks.shapes.semaphore",
-        "TLS": "locks.otp.options",
+        "TLS": "locks.net.tls",
         "locked": "locks.shapes.decorator",
         "once": "locks.shapes.once",
         "statistics": "locks.facts.gather",

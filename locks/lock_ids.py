@@ -6,8 +6,6 @@ a program means one. So `check_lock_id` converts each element, before the turn, 
 
 * a plain value: `str`, `bytes`, `int` (64 bits), `float`, `bool` or `None`, of exactly these types, or a tuple of such. An instance of a subclass, or an
   integer of another type (`__index__`, as numpy's), becomes the plain value to which it is equal;
-* an `Atom`, or a value of a type of this project that was registered with `keep_values` or `keep_tuples`.
-
 A `UUID`, a `date` and a `datetime` stand for their text, and an enum member for its value. All else is refused, whether the program has lock servers or not.
 
 An id may end with a mark that makes it a *counted* id (`counted`): a given number of agents may hold it at
@@ -20,7 +18,7 @@ from __future__ import annotations
 
 import operator
 import sys
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import isfinite
 from reprlib import Repr
 from typing import Any
@@ -36,16 +34,12 @@ __all__ = [
     "DEEPEST",
     "HELD_UP",
     "LARGEST",
-    "LONGEST_ATOM",
     "MOST_ELEMENTS",
     "MOST_UNITS",
-    "Atom",
     "LockId",
     "check_lock_id",
     "counted",
     "is_held_up_id",
-    "keep_tuples",
-    "keep_values",
     "shown",
     "size_of",
     "units",
@@ -56,7 +50,6 @@ MOST_UNITS = 10_000  # of a counted id: granting a unit takes time proportional 
 
 MOST_ELEMENTS = 256  # in all nested tuples of an id together
 DEEPEST = 16  # levels of nested tuples, including the id itself
-LONGEST_ATOM = 255  # characters
 LARGEST = 64 * 1024  # bytes: the lengths of texts and large integers, and 8 per element
 _WORD = 8  # bytes
 _LEAST, _MOST = -(1 << 63), 1 << 63  # integers in this range take one word
@@ -86,75 +79,6 @@ def shown(value: object) -> str:
         return f"<{type(value).__name__}>"
 
 
-# --- Atoms ---------------------------------------------------------------------------------------
-
-
-class Atom:
-    """An atom: a name that is a value of its own.
-
-    Args:
-        name: Its text, at most 255 characters.
-
-    Attributes:
-        name: Its text.
-        encoded: The atom in the external term format, without the version byte.
-
-    Raises:
-        InvalidOption: The name is not text, is too long, or has surrogates.
-
-    Source:
-        ERTS user's guide, "External Term Format", `SMALL_ATOM_UTF8_EXT` and `ATOM_UTF8_EXT`.
-    """
-
-    __slots__ = ("encoded", "name")
-
-    name: str
-    encoded: bytes
-
-    def __init__(self, name: str) -> None:
-        if not isinstance(name, str):
-            raise InvalidOption(f"an atom's name must be text, not {name!r}", name=name)
-        if len(name) > LONGEST_ATOM:
-            raise InvalidOption(
-                f"an atom must have at most {LONGEST_ATOM} characters, not {len(name)}: {name[:20]!r}...; "
-                "use text instead",
-                name=name,
-            )
-        try:
-            text = name.encode()
-        except UnicodeEncodeError:
-            raise InvalidOption(
-                f"an atom must not contain surrogates: {name!r}", name=name
-            ) from None
-        head = bytes((119, len(text))) if len(text) < 256 else b"v" + len(text).to_bytes(2, "big")
-        object.__setattr__(self, "name", str.__str__(name))
-        object.__setattr__(self, "encoded", head + text)
-
-    def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"an atom can't be changed: {name}")
-
-    def __delattr__(self, name: str) -> None:
-        raise AttributeError(f"an atom can't be changed: {name}")
-
-    def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, Atom) and self.name == other.name)
-
-    def __hash__(self) -> int:
-        return hash(self.name)
-
-    def __repr__(self) -> str:
-        return f"Atom({self.name!r})"
-
-    def __str__(self) -> str:
-        return self.name
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Atom, (self.name,)
-
-
-# --- Types that are kept ------------------------------------------------------------------------
-
-
 def _nothing(_: object) -> int:
     return 0
 
@@ -167,24 +91,7 @@ _SIZES: dict[type, Callable[[Any], int]] = {
     float: _nothing,
     bool: _nothing,
     type(None): _nothing,
-    Atom: lambda atom: len(atom.encoded),
 }
-_TUPLES: dict[type, Callable[[list[Any]], Hashable]] = {tuple: tuple}
-
-
-def keep_values(kind: type, size: Callable[[Any], int]) -> None:
-    """Register a type whose values stay as they are: immutable, with methods of this project.
-
-    Args:
-        kind: The type; subclasses are not included.
-        size: How many bytes a value takes.
-    """
-    _SIZES[kind] = size
-
-
-def keep_tuples(kind: Any) -> None:
-    """Register a class of named tuples: its values keep their type, and their elements are checked."""
-    _TUPLES[kind] = kind._make
 
 
 def size_of(lock_id: LockId) -> int:
@@ -197,8 +104,8 @@ def size_of(lock_id: LockId) -> int:
         measure = _SIZES.get(type(element))
         if measure is not None:
             size += measure(element)
-        elif type(element) in _TUPLES:
-            todo += element  # type: ignore[arg-type]
+        elif type(element) is tuple:
+            todo += element
     return size
 
 
@@ -223,7 +130,7 @@ def check_lock_id(value: Any) -> LockId:
             elif kind is int:
                 if not _LEAST < element < _MOST:
                     break
-            elif kind is not Atom or len(element.encoded) > _SHORT:
+            else:
                 break
         else:
             if 0 < len(value) <= MOST_ELEMENTS and value[0] != HELD_UP:
@@ -316,10 +223,9 @@ def _elements(value: Any) -> Iterator[Any]:
 def _canonical(value: Any, elements: Iterator[Any]) -> LockId:
     """The canonical form of a lock id with these elements."""
     number = size = 0
-    # Incomplete tuples: their constructor, their remaining elements, and their finished elements.
-    make: Callable[[list[Any]], Any] = tuple
+    # Incomplete tuples: their remaining elements, and their finished elements.
     done: list[Any] = []
-    around: list[tuple[Callable[[list[Any]], Any], Iterator[Any], list[Any]]] = []
+    around: list[tuple[Iterator[Any], list[Any]]] = []
     while True:
         for element in elements:
             number += 1
@@ -328,7 +234,7 @@ def _canonical(value: Any, elements: Iterator[Any]) -> LockId:
                 raise _refused(value, f"has more than {MOST_ELEMENTS} elements", "use a shorter id")
             kind = type(element)
             measure = _SIZES.get(kind)
-            if measure is None and kind not in _TUPLES:
+            if measure is None and kind is not tuple:
                 if isinstance(element, tuple) and _is_as(tuple, kind):
                     kind = tuple
                 else:
@@ -340,8 +246,8 @@ def _canonical(value: Any, elements: Iterator[Any]) -> LockId:
                     raise _refused(
                         value, f"is nested more than {DEEPEST} tuples deep", "use a flatter id"
                     )
-                around.append((make, elements, done))
-                make, elements, done = _TUPLES[kind], tuple.__iter__(element), []
+                around.append((elements, done))
+                elements, done = tuple.__iter__(element), []
                 break
             if kind is float and not isfinite(element):
                 raise _refused(value, f"has the element {element}", "use finite numbers")
@@ -362,14 +268,14 @@ def _canonical(value: Any, elements: Iterator[Any]) -> LockId:
                 raise _refused(value, f"takes more than {LARGEST:,} bytes", "use a shorter id")
             done.append(element)
         else:
-            complete = make(done)
+            complete = tuple(done)
             if not around:
                 if not complete:
                     raise InvalidLockId(
                         "lock id () is empty; pass at least one key element", lock_id="()"
                     )
-                return complete  # type: ignore[no-any-return]
-            make, elements, done = around.pop()
+                return complete
+            elements, done = around.pop()
             done.append(complete)
 
 

@@ -21,6 +21,7 @@ from locks.words import AgentId as AgentId
 from locks.words import Contender as Contender
 from locks.words import Deadlock as Deadlock
 from locks.words import Edge as Edge
+from locks.words import KnownId as KnownId
 from locks.words import LockId as LockId
 from locks.words import LockInfo as LockInfo
 from locks.words import LockResult as LockResult

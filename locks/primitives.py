@@ -270,8 +270,14 @@ class Lock(Movable, ClientBlock, metaclass=Shown):
         return agent.token(self.lock_id, timeout)
 
     def _is_owned(self) -> bool:
-        """For `threading.Condition`, as the two below. They keep the transaction that the blocks around the wait belong to."""
-        return self.owned()
+        """For `threading.Condition`, as the two below. They keep the transaction that the blocks around the wait belong to.
+
+        Raises:
+            NotHeld: The caller does not hold it. `Condition` would raise a `RuntimeError` that does not name the lock.
+        """
+        if not self.owned():
+            raise not_held(self.lock_id)
+        return True
 
     def _release_save(self) -> tuple[Agent, object]:
         """Release it for the wait."""
@@ -400,7 +406,7 @@ def await_servers(node: Node, wanted: Iterable[str], timeout: float | None) -> N
     """
     if node.cluster is not None and not node.alive.issuperset(wanted):
         wait = ASK if timeout is None else min(timeout, ASK)
-        found = node.cluster.distribution.options.locator is not None
+        found = node.cluster.options.locator is not None
         servers = Servers(tuple(wanted), "all")
         node.cluster.arrivals.await_servers(servers, wait, found=found)
 

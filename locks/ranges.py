@@ -1,72 +1,69 @@
-"""Limits of message fields, written once: in the annotations of the fields.
+"""What travels between nodes: the base of its classes, and the bounds of their fields, written once.
 
-A message is a named tuple, and the annotation of each field gives its type. This module has the rest of
-the annotation: the range of an integer, and the size of a text or a tuple. `locks.otp.bytes.fields` makes
-the checks of messages of other nodes from the annotations; it refuses a field without a range or a size, at import.
+A message is a `Value`, a msgspec Struct. The annotation of each field gives its type, and the range of a number or the size of a
+text or a tuple. The decoder (`locks.net.messages`) checks each value against them; nothing checks again.
+
+On the wire a value is an array of its fields in their order. So a field that is added later stands at the end and has a default: an older
+node ignores it, and a newer one does without it.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, NamedTuple
+from typing import Annotated, Final
+
+from msgspec import Meta, Struct
+from msgspec.structs import replace as replace
 
 __all__ = [
     "LONGEST_NAME",
     "LONGEST_TEXT",
     "MOST_EDGES",
     "MOST_IN_KNOT",
+    "MOST_NUMBER",
     "MOST_RECORDS",
-    "NUMBER",
     "PLACE_BITS",
     "Created",
+    "Message",
     "Name",
     "Names",
     "Number",
-    "Range",
-    "Size",
     "Text",
+    "Value",
     "Version",
     "Versions",
     "one_line",
+    "replace",
 ]
 
-
-class Range(NamedTuple):
-    """The range of an integer."""
-
-    least: int
-    most: int
-
-    def __str__(self) -> str:
-        return f"from {self.least} to {self.most}"
+MOST_NUMBER: Final = (1 << 63) - 1  # fits into a signed 8-byte integer, as in databases
+LONGEST_NAME: Final = 255  # characters of a node's name
+LONGEST_TEXT: Final = 1000
+PLACE_BITS: Final = 4096  # of each of the two numbers of a place
+MOST_RECORDS: Final = 10_000  # in a message
+MOST_IN_KNOT: Final = 1000  # requests that are checked again before a surrender is carried out
+MOST_EDGES: Final = 50  # of a cycle in a report that is sent: each of its agents gets the report
 
 
-class Size(NamedTuple):
-    """The largest size: of a text in characters, of a tuple in elements."""
-
-    most: int
+class Value(Struct, frozen=True, array_like=True, gc=False):
+    """A value that travels between nodes, or is a part of one."""
 
 
-NUMBER = Range(0, (1 << 63) - 1)  # fits into a signed 8-byte integer, as in databases
-LONGEST_NAME = 255  # characters of a node's name; Erlang's limit
-LONGEST_TEXT = 1000
-PLACE_BITS = 4096  # of each of the two numbers of a place
-MOST_RECORDS = 10_000  # a term holds no more
-MOST_IN_KNOT = 1000  # requests that are checked again before a surrender is carried out
-MOST_EDGES = 50  # of a cycle in a report that is sent: each of its agents gets the report
+class Message(Value, frozen=True, tag=str.lower):
+    """A value of a closed union, told apart by the name of its class."""
 
-Number = Annotated[int, NUMBER]
+
+Number = Annotated[int, Meta(ge=0, le=MOST_NUMBER)]
 """The number of a request, a wait or a call."""
-Version = Annotated[int, NUMBER, "version"]
-"""The version of a lock table, and so a fencing token; versions from other nodes are also compared with the clock
-(`locks.wire.versions`)."""
-Created = Annotated[int, Range(0, (1 << 64) - 1)]
-"""When an agent was made; the number of its pid."""
-Name = Annotated[str, Size(LONGEST_NAME)]
+Version = Annotated[int, Meta(ge=0, le=MOST_NUMBER), "version"]
+"""The version of a lock table, and so a fencing token."""
+Created = Annotated[int, Meta(ge=0)]
+"""When an agent was made; 64 bits."""
+Name = Annotated[str, Meta(max_length=LONGEST_NAME)]
 """The name of a node."""
-Names = Annotated[tuple[Name, ...], Size(MOST_RECORDS)]
-Versions = Annotated[tuple[Version, ...], Size(MOST_RECORDS)]
-Text = Annotated[str, Size(LONGEST_TEXT), "line"]
-"""What a person reads, in one line: names of clients, rules, reasons. What arrives is cleaned (`one_line`)."""
+Names = Annotated[tuple[Name, ...], Meta(max_length=MOST_RECORDS)]
+Versions = Annotated[tuple[Version, ...], Meta(max_length=MOST_RECORDS)]
+Text = Annotated[str, Meta(max_length=LONGEST_TEXT), "line"]
+"""What a person reads, in one line: names of clients, rules, reasons (`one_line`)."""
 
 LONGEST_LINE = 300
 """Characters of a line about others in a log."""

@@ -1,6 +1,6 @@
 """What the calls of `locks` take and return: lock ids, modes, views of a lock's queue, results, reports of deadlocks, options."""
 
-from locks.lock_ids import Atom, units
+from locks.lock_ids import units
 from locks.node.client.options import ClientOptions, LockOptions, TransactionOptions
 from locks.words import (
     AgentId,
@@ -19,7 +19,6 @@ from locks.words import (
 
 __all__ = [
     "AgentId",
-    "Atom",
     "ClientOptions",
     "Contender",
     "Deadlock",

@@ -17,7 +17,9 @@ from fractions import Fraction
 from math import inf
 from sys import maxsize
 from types import NoneType
-from typing import Annotated, Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple
+
+from msgspec import Meta
 
 from locks.ranges import (
     MOST_EDGES,
@@ -26,16 +28,52 @@ from locks.ranges import (
     Name,
     Names,
     Number,
-    Range,
-    Size,
     Text,
+    Value,
     Version,
     Versions,
     one_line,
 )
 
-LockId = tuple[Hashable, ...]
-"""The name of a lock: key elements, from the root of the tree downwards."""
+if TYPE_CHECKING:
+    LockId = tuple[Hashable, ...]
+    """The name of a lock: key elements, from the root of the tree downwards."""
+    KnownId = LockId
+    """Likewise, in what servers and agents tell of: it may also stand for a client's wait (`HELD_UP`)."""
+    Checked = type
+    Key = Hashable
+    """An element of a lock id, or the name of a group."""
+    Place = int | Fraction
+    """Position of a request in its queue; each of its two numbers has at most `PLACE_BITS`."""
+else:
+
+    class Checked(type):
+        """Makes types for which the decoder asks `locks.net.messages` for a check, because no bound says what they are."""
+
+        def __instancecheck__(cls, value):
+            return isinstance(value, cls.kinds)
+
+    class LockId(metaclass=Checked):
+        """The name of a lock, as above."""
+
+        kinds = tuple
+
+    class KnownId(metaclass=Checked):
+        """Likewise, or the id of a client's wait."""
+
+        kinds = tuple
+
+    class Place(metaclass=Checked):
+        """A position in a queue."""
+
+        kinds = (int, Fraction)
+
+    class Key(metaclass=Checked):
+        """An element of a lock id, or the name of a group."""
+
+        kinds = object
+
+
 Mode = Literal["read", "write"]
 """How to lock: a write lock excludes all other clients; a read lock excludes only writers."""
 EXCLUDED_BY: Final[Mapping[Mode, frozenset[Mode]]] = {
@@ -53,8 +91,6 @@ Require = Literal["all", "any", "majority", "all_alive", "majority_alive"]
 """How many of the requested nodes must grant the lock."""
 State = Literal["granted", "waiting", "spare", "gone"]
 Status = Literal["no_locks", "waiting", "have_all_locks", "cannot_serve"]
-Place = int | Fraction
-"""Position of a request in its queue; each of its two numbers has at most `PLACE_BITS`."""
 RequestKey = tuple[str, int]
 
 LONG = 10**100  # Python does not write integers of more digits than it is allowed to
@@ -84,11 +120,14 @@ def units_of(lock_id: LockId) -> int:
 # An element that is written in a lock id as it is, would be read as something else, and is quoted.
 _READ_AS_VALUE = re.compile(
     r"""-?(0|[1-9]\d*|\d+\.\d+(e[-+]?\d+)?|\d+e[-+]?\d+|0x[\da-f]+)|None|True|False"""
-    r"""|['"(\[<-].*|b['"].*|Atom\(.*|.*\*\d+|election .*""",
+    r"""|['"(\[<-].*|b['"].*|.*\*\d+|election .*""",
     re.DOTALL,
 )
-ELECTIONS = "locks_leader"
-"""The first element of the ids of elections' locks: an atom."""
+ELECTION_ID, MERGE_ID = "$election", "$election merge"
+"""The first elements of the ids of elections' locks: the leader's, and the one under which states are merged."""
+ELECTIONS = frozenset((ELECTION_ID, MERGE_ID))
+CANDIDATES, WORKERS = "$election", "$election workers"
+"""The first elements of the names of their groups."""
 ELECTION, MERGE = "election ", " merge"
 
 
@@ -101,11 +140,8 @@ def show(lock_id: LockId) -> str:
     units = units_of(lock_id)
     elements = lock_id[:-1] if units else lock_id
     first = elements[0] if elements else None
-    if _is_atom(first) and str(first) == ELECTIONS and not units:
-        if len(elements) == 2:
-            return show_election(elements[1])
-        if len(elements) == 3 and _is_atom(elements[1]) and str(elements[1]) == "sync":
-            return show_election(elements[2], merges=True)
+    if first in ELECTIONS and len(elements) == 2 and not units:
+        return show_election(elements[1], merges=first == MERGE_ID)
     text = "/".join([_element(each) for each in elements])
     if text[:1] in ("(", "[", "-"):  # what begins like that is read as a whole, or as an option
         text = _literal(elements)
@@ -148,14 +184,9 @@ def _literal(element: object) -> str:
         return hex(element)
     if type(element) is float and element in (inf, -inf):
         return "1e999" if element > 0 else "-1e999"
-    if isinstance(element, (str, bytes, int, float, NoneType)) or _is_atom(element):
+    if isinstance(element, (str, bytes, int, float, NoneType)):
         return repr(element)
     return str(element)
-
-
-def _is_atom(element: object) -> bool:
-    """Whether it is an atom, which ids of elections and of Erlang programs have; its type is above this module."""
-    return type(element).__name__ == "Atom"
 
 
 def show_all(ids: Sequence[LockId]) -> str:
@@ -168,8 +199,7 @@ def show_all(ids: Sequence[LockId]) -> str:
 class AgentId(NamedTuple):
     """An agent's reference. References are totally ordered, the same way on every node.
 
-    A larger reference is younger: creation time is compared first, then the node. A reference is a pid for
-    other nodes, and Erlang orders pids the same way.
+    A larger reference is younger: creation time is compared first, then the node.
 
     Attributes:
         created: Time of creation in 1/4096 of a microsecond since 1970, by the clock of its node;
@@ -180,13 +210,13 @@ class AgentId(NamedTuple):
 
     created: Created
     node: Name
-    serial: Annotated[int, Range(0, (1 << 12) - 1)]
+    serial: Annotated[int, Meta(ge=0, le=(1 << 12) - 1)]
 
     def __str__(self) -> str:
         return f"agent-{self.serial}@{self.node}"
 
 
-class RequestRecord(NamedTuple):
+class RequestRecord(Value, frozen=True):
     """The state of one request at some time.
 
     Attributes:
@@ -212,7 +242,7 @@ class RequestRecord(NamedTuple):
     number: Number
     agent: AgentId
     client: Text
-    lock_id: LockId
+    lock_id: KnownId
     mode: Mode
     state: State
     place: Place
@@ -253,7 +283,7 @@ class Edge(NamedTuple):
         )
 
 
-class Deadlock(NamedTuple):
+class Deadlock(Value, frozen=True):
     """Report of one resolved deadlock.
 
     Attributes:
@@ -267,10 +297,10 @@ class Deadlock(NamedTuple):
     """
 
     agent: AgentId
-    lock_id: LockId
+    lock_id: KnownId
     node: Name
     action: Literal["surrendered", "aborted"]
-    cycle: Annotated[tuple[Edge, ...], Size(MOST_EDGES)]
+    cycle: Annotated[tuple[Edge, ...], Meta(max_length=MOST_EDGES)]
     rule: Text
 
     @property
@@ -331,7 +361,7 @@ class LockResult(NamedTuple):
     """
 
     status: Status
-    deadlocks: Annotated[tuple[Deadlock, ...], Size(100)]
+    deadlocks: Annotated[tuple[Deadlock, ...], Meta(max_length=100)]
 
 
 class Notification(NamedTuple):
@@ -379,7 +409,7 @@ class LockInfo(NamedTuple):
         versions: The versions of the grants, in the order of `granted`.
     """
 
-    lock_id: LockId
+    lock_id: KnownId
     mode: Mode
     nodes: Names
     require: Require
@@ -389,7 +419,7 @@ class LockInfo(NamedTuple):
     versions: Versions
 
 
-class Contender(NamedTuple):
+class Contender(Value, frozen=True):
     """One request in a view, as users and watchers see it.
 
     Attributes:
@@ -405,7 +435,7 @@ class Contender(NamedTuple):
 
     agent: AgentId
     client: Text
-    lock_id: LockId
+    lock_id: KnownId
     mode: Mode
     granted: bool
     version: Version
@@ -413,7 +443,7 @@ class Contender(NamedTuple):
     place: Place = 0
 
 
-class View(NamedTuple):
+class View(Value, frozen=True):
     """The requests related to a lock id at one moment, in queue order.
 
     Attributes:
@@ -423,9 +453,9 @@ class View(NamedTuple):
         version: The lock table's version at that moment.
     """
 
-    lock_id: LockId
+    lock_id: KnownId
     node: Name
-    requests: Annotated[tuple[Contender, ...], Size(MOST_RECORDS)]
+    requests: Annotated[tuple[Contender, ...], Meta(max_length=MOST_RECORDS)]
     version: Version
 
     @property

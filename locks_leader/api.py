@@ -21,16 +21,15 @@ from locks.runtime.actor import GeventFuture
 from locks.runtime.callables import check_callable
 from locks.runtime.interrupts import whole
 from locks.runtime.port import world
-from locks.values import Atom
 from locks_leader.behaviour import Behaviour
 from locks_leader.core.messages import Role
 from locks_leader.errors import LeaderDied, LeaderTimeout
+from locks_leader.letters import AskInfo, CallLeader, CancelCall, Cast, CastToLeader
 from locks_leader.policy import Policy, named_nodes, policy_of
 from locks_leader.shell.acquaintance import check_electorate, servers_of
 from locks_leader.shell.instance import Begin, Instance
 from locks_leader.shell.obstacles import obstacles_of
 from locks_leader.state import Caller
-from locks_leader.wire import messages as wire
 
 __all__ = [
     "Info",
@@ -185,7 +184,7 @@ def check_resource(resource: Any) -> Any:
     def is_good(value: Any) -> bool:
         if type(value) is tuple:
             return all(is_good(each) for each in value)
-        return type(value) in (str, int, Atom)
+        return type(value) in (str, int)
 
     try:
         (resource,) = check_lock_id((resource,))  # which is not too deep
@@ -195,11 +194,8 @@ def check_resource(resource: Any) -> Any:
         ) from error
     if not is_good(resource):
         raise InvalidOption(
-            f"resource={shown(resource)} can't be shared by programs: use text, a whole number, an atom, or "
-            "a tuple of such"
+            f"resource={shown(resource)} can't be shared by programs: use text, a whole number, or a tuple of such"
         )
-    if str(resource) in ("sync", "workers"):
-        raise InvalidOption(f"resource={resource!r} is reserved; use another one")
     return resource
 
 
@@ -238,7 +234,7 @@ def _noted(answer: Any) -> Any:
 def cast(instance: Ref, message: Any) -> None:
     """Send an instance a message that nobody waits for; its `handle_cast` gets it."""
     _check_instance(instance)
-    instance.tell((wire.TAG, wire.CAST, message))
+    instance.tell(Cast(message))
 
 
 def leader_call(instance: Ref, request: Any, *, timeout: float | None = 5) -> Any:
@@ -263,7 +259,7 @@ def leader_call(instance: Ref, request: Any, *, timeout: float | None = 5) -> An
     ticket = f"{_PROGRAM}-{os.getpid()}-{next(_tickets)}"
     answered = False  # before it was withdrawn, which is answered, too
     try:
-        answer = instance.ask((wire.TAG, wire.CALL, ticket, request), block=False)
+        answer = instance.ask(CallLeader(ticket, request), block=False)
         with _withdrawn_if_abandoned(instance, ticket):
             try:
                 return _noted(answer.get(timeout=timeout))
@@ -301,7 +297,7 @@ def _withdrawn_if_abandoned(instance: Ref, ticket: str) -> Iterator[None]:
         raise
     except BaseException:
         with suppress(pykka.ActorDeadError):
-            instance.tell((wire.TAG, wire.CANCEL, ticket))
+            instance.tell(CancelCall(ticket))
         raise
 
 
@@ -312,16 +308,15 @@ def leader_cast(instance: Ref, message: Any) -> None:
     """
     _check_instance(instance)
     world().note(None, "casts to the leader: {!r:.60}", message)
-    instance.tell((wire.LEADER_CAST, message))
+    instance.tell(CastToLeader(message))
 
 
 def info(instance: Ref, *, timeout: float | None = 5) -> Info:
     """What an instance knows of its election."""
     check_timeout(timeout)
     _check_instance(instance)
-    answer: Any = instance.ask(wire.INFO, timeout=timeout)
-    known = {str(key): value for key, value in answer}
-    return Info(*(known.get(field) for field in Info._fields))  # type: ignore[arg-type]
+    known: Any = instance.ask(AskInfo(), timeout=timeout)
+    return Info(*(known.get(field) for field in Info._fields))
 
 
 def reply(caller: Caller, value: Any) -> None:

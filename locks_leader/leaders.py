@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from locks.cli.observing import NOTHING, add_looking, answer, table
-from locks.facts.around import LOCKS_LEADER, ElectionFact, ElectionLock, elections, group_name
+from locks.facts.around import ELECTION_ID, ElectionFact, ElectionLock, elections, group_name
 from locks.facts.data import as_json, member_as_data
 from locks.facts.gather import look_around, own_servers, requests
 from locks.facts.stories import duration, longest
@@ -38,7 +38,7 @@ def add_command(commands: Any, about: str) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    locked = requests((LOCKS_LEADER,), timeout=options.timeout)
+    locked = requests((ELECTION_ID,), timeout=options.timeout)
     around = look_around(timeout=options.timeout)
     found = elections(locked.facts, around.members, around.nodes, own_servers().needed)
     names = [group_name(each.resource) for each in found]

@@ -42,10 +42,10 @@ from typing import Any, Literal
 
 import pykka
 
-from locks import MisuseError
 from locks.api import checked_label
 from locks.errors import InvalidOption, assert_never
 from locks.lock_ids import shown
+from locks.net.messages import BadMessage
 from locks.node import Node
 from locks.ownership.agreements import OWNERSHIP
 from locks.ownership.backlog import Among
@@ -70,18 +70,12 @@ from locks.runtime.actor import tell
 from locks.runtime.monitor import current_client
 from locks_leader.api import check_resource, start
 from locks_leader.behaviour import Behaviour, OnlyNew
+from locks_leader.letters import Cast
 from locks_leader.policy import Policy, named_nodes, policy_of
+from locks_leader.sharing import FromParticipant, FromSession, SessionId, check
 from locks_leader.shell.acquaintance import servers_of
 from locks_leader.shell.agreements import Agreed, Agreements
 from locks_leader.state import ElectionState
-from locks_leader.wire import messages as wire
-from locks_leader.wire.ownership_messages import (
-    FromParticipant,
-    FromSession,
-    SessionId,
-    pack,
-    unpack,
-)
 
 __all__ = ["Ownership"]
 
@@ -100,7 +94,7 @@ class Ownership(Worker):
 
     Args:
         name: What is shared out; workers of the same name do so among each other. Text, a whole
-            number, an atom, or a tuple of such.
+            number, or a tuple of such.
         groups: How many groups of resources there are, the same for all: at least as many as
             workers, better several times as many.
         group_for: Returns the group of a resource, from 0 to `groups - 1`, the same on all nodes;
@@ -218,7 +212,7 @@ class Participant(Behaviour):
 
     def send(self, participant: Ref, message: FromParticipant | FromSession) -> None:
         """Tell another participant something."""
-        tell(participant, (wire.TAG, wire.CAST, pack(message)))
+        tell(participant, Cast(message))
 
     # --- The election
 
@@ -285,17 +279,19 @@ class Participant(Behaviour):
     def handle_cast(self, message: Any, election: ElectionState) -> None:
         """Take in a message of another participant, unless it belongs to another session."""
         try:
-            received = unpack(message, self.me, self._groups)
-        except MisuseError as error:
+            if not isinstance(message, (FromParticipant, FromSession)):
+                raise BadMessage(f"{message!r:.200} is not a message of an ownership")
+            check(message, self._groups)
+        except BadMessage as error:
             self._agreements.ignored(self.me, error)
             return
-        if self._id is None or received.id != self._id:
+        if self._id is None or message.id != self._id:
             return
-        if isinstance(received, FromParticipant):
-            self._received(received.participant, received.message)
+        if isinstance(message, FromParticipant):
+            self._received(message.participant, message.message)
         elif self.session is None:
-            self.part.agreements = received.agreements
-            self._told(received.message)
+            self.part.agreements = message.agreements
+            self._told(message.message)
 
     def handle_info(self, message: Any, election: ElectionState) -> None:
         """Take in a message of the worker's threads, or an agreement."""

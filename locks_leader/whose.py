@@ -13,7 +13,7 @@ from importlib.machinery import PathFinder
 
 __all__: list[str] = []
 
-OURS = "locks.otp"  # a part of it that no other module has
+OURS = "locks.runtime"  # a part of it that no other module has
 
 
 def _require_ours() -> None:

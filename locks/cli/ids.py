@@ -12,7 +12,6 @@ from locks.errors import InvalidLockId
 from locks.facts.around import MERGE, PREFIX, ElectionLock
 from locks.lock_ids import counted
 from locks.model import LockId, check_lock_id, show
-from locks.otp.bytes.terms import Atom
 
 __all__ = ["ID_HELP", "near", "parse_id"]
 
@@ -23,20 +22,8 @@ Python: '("accounts", 17)'; or 'election "name"'"""
 
 
 def _value(text: str) -> Any:
-    """Evaluate a Python literal; also `Atom('x')`, which lock ids of Erlang programs contain."""
-    tree = ast.parse(text, mode="eval")
-    for node in ast.walk(tree):
-        if isinstance(node, (ast.Tuple, ast.List)):
-            node.elts = [_atom(each) for each in node.elts]
-    return ast.literal_eval(tree)
-
-
-def _atom(node: ast.expr) -> ast.expr:
-    match node:
-        case ast.Call(func=ast.Name(id="Atom"), args=[ast.Constant(value=str(name))], keywords=[]):
-            return ast.Constant(Atom(name))  # type: ignore[arg-type]  # literal_eval takes it as it is
-        case _:
-            return node
+    """Evaluate a Python literal."""
+    return ast.literal_eval(text)
 
 
 def _of_election(text: str) -> ElectionLock:
@@ -55,7 +42,7 @@ def _of_election(text: str) -> ElectionLock:
 
 
 # An element that begins like this is written as Python writes it, to its end.
-_LITERAL = re.compile(r"""['"(\[]|b['"]|Atom\(""")
+_LITERAL = re.compile(r"""['"(\[]|b['"]""")
 _UNITS = re.compile(r"(.+)\*([1-9]\d*)", re.DOTALL)
 _NUMBER = re.compile(r"-?\d.*")
 

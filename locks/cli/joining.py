@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from locks.errors import InvalidOption
-from locks.otp.options import TLS
+from locks.net.tls import TLS
 from locks.program import meeting as meeting  # what `start` needs
 from locks.program.default import start
 from locks.program.local import HERE_WORD, is_word

@@ -27,10 +27,10 @@ from locks.cli.web import page_served
 from locks.errors import InvalidOption, LocksError
 from locks.metrics.serving import checked_address, serve
 from locks.model import check_own_name
-from locks.otp.options import TLS, parse_servers
 from locks.program.default import start, stop
 from locks.program.draining import drain
 from locks.program.local import HERE_WORD, LocalServer
+from locks.program.meeting import TLS, parse_servers
 from locks.program.reloading import Reloading
 from locks.program.server_log import FORMATS, parse_levels, start_logging
 from locks.program.serving import open_many_files, settle

@@ -11,7 +11,7 @@ from locks.cli.observing import MOMENT, NOTHING, add_looking, print_json, say_si
 from locks.cli.restart import BREATH, before_restart
 from locks.core.facts import NodeFact
 from locks.errors import InvalidOption, causes
-from locks.facts.around import LOCKS_LEADER, standing
+from locks.facts.around import ELECTION_ID, standing
 from locks.facts.data import tree_as_data
 from locks.facts.gather import can_do_once, lock_servers, memories, own_servers, requests
 from locks.facts.stories import duration
@@ -75,7 +75,7 @@ def _run(options: argparse.Namespace) -> int:
     forgot = [name for name, page in pages.items() if not page.complete]
     keeping = [name for name, page in pages.items() if page.keeps]
     troubles = {name: page.trouble for name, page in pages.items() if page.trouble}
-    candidates = standing(requests((LOCKS_LEADER,), timeout=options.timeout).facts if facts else ())
+    candidates = standing(requests((ELECTION_ID,), timeout=options.timeout).facts if facts else ())
     locks = "locks can" if enough else "some locks can NOT" if known.copies else "locks can NOT"
     apart = f", because each lock is on {known.copies} of them" if known.copies else ""
     answer = "answers" if len(facts) == 1 else "answer"
@@ -171,7 +171,7 @@ def _as_row(
         str(counted.entries),
         str(max(0, counted.waiting - candidates)),  # of two answers
         str(counted.agents),
-        str(sum(fact.statistics.broken)),
+        str(fact.statistics.broken.total),
         fact.program,
     )
 

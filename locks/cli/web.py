@@ -15,7 +15,7 @@ import gevent
 from locks.cli.joining import add_options
 from locks.cli.observing import joined
 from locks.errors import InvalidOption
-from locks.otp.options import is_loopback, parse_address
+from locks.net.addresses import is_loopback, parse_address
 from locks.runtime.waiter import Event
 from locks.web.lookout import Lookout
 from locks.web.rules import Rules

@@ -51,6 +51,7 @@ from typing import NamedTuple
 
 from locks.core.facts import AskMark, Mark, MarkFact
 from locks.model import majority
+from locks.ranges import replace
 from locks.words import LockId
 
 __all__ = [
@@ -78,7 +79,7 @@ def shifted(mark: Mark, then: int, now: int) -> Mark:
         then: The time of the clock that its times are by.
         now: The time of the other clock at that moment.
     """
-    return mark._replace(at=max(0, mark.at + now - then), until=max(0, mark.until + now - then))
+    return replace(mark, at=max(0, mark.at + now - then), until=max(0, mark.until + now - then))
 
 
 class Marks:

@@ -8,12 +8,15 @@ clock, so durations do not depend on the clock of the node that asks.
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated
+
+from msgspec import Meta
 
 from locks.core.statistics import NodeStatistics
 from locks.errors import assert_never
 from locks.model import AgentId, Deadlock, LockId, RequestRecord
-from locks.ranges import MOST_RECORDS, Name, Names, Number, Size, Text, Version
+from locks.ranges import MOST_RECORDS, Message, Name, Names, Number, Text, Value, Version
+from locks.words import Key
 
 __all__ = [
     "MOST_CLIENTS",
@@ -48,7 +51,7 @@ MOST_CLIENTS = 1000  # in one page
 MOST_DEADLOCKS = 100  # remembered by a lock server
 
 
-class RequestFact(NamedTuple):
+class RequestFact(Value, frozen=True):
     """One request at one lock server, with times and origin for operators.
 
     Attributes:
@@ -84,7 +87,7 @@ class RequestFact(NamedTuple):
         return max(0, self.now - begun) / 1e6 if begun else 0.0
 
 
-class RequestPage(NamedTuple):
+class RequestPage(Message, frozen=True):
     """Some of the requests of a lock server, in the order in which they were made.
 
     Attributes:
@@ -92,11 +95,11 @@ class RequestPage(NamedTuple):
         more: Whether there are later ones.
     """
 
-    requests: Annotated[tuple[RequestFact, ...], Size(MOST_RECORDS)]
+    requests: Annotated[tuple[RequestFact, ...], Meta(max_length=MOST_RECORDS)]
     more: bool
 
 
-class DeadlockFact(NamedTuple):
+class DeadlockFact(Value, frozen=True):
     """A deadlock that a lock server has broken, as reported by the agent that yielded.
 
     Attributes:
@@ -117,7 +120,7 @@ class DeadlockFact(NamedTuple):
         return max(0, self.now - self.at) / 1e6
 
 
-class DeadlockPage(NamedTuple):
+class DeadlockPage(Message, frozen=True):
     """Some of the deadlocks that a lock server remembers, the oldest first.
 
     Attributes:
@@ -125,11 +128,11 @@ class DeadlockPage(NamedTuple):
         more: Whether there are later ones.
     """
 
-    deadlocks: Annotated[tuple[DeadlockFact, ...], Size(MOST_DEADLOCKS)]
+    deadlocks: Annotated[tuple[DeadlockFact, ...], Meta(max_length=MOST_DEADLOCKS)]
     more: bool
 
 
-class NodeFact(NamedTuple):
+class NodeFact(Message, frozen=True):
     """The state of a node at one time.
 
     Attributes:
@@ -162,7 +165,7 @@ class NodeFact(NamedTuple):
         return round(self.now / 1e6 - clock, 1) + 0.0  # never -0.0
 
 
-class ClientPage(NamedTuple):
+class ClientPage(Message, frozen=True):
     """Some of the client nodes that are connected with a node, by name.
 
     Attributes:
@@ -170,11 +173,11 @@ class ClientPage(NamedTuple):
         more: Whether there are later ones.
     """
 
-    clients: Annotated[tuple[Name, ...], Size(MOST_CLIENTS)]
+    clients: Annotated[tuple[Name, ...], Meta(max_length=MOST_CLIENTS)]
     more: bool
 
 
-class MemberFact(NamedTuple):
+class MemberFact(Value, frozen=True):
     """An actor that is a member of a process group.
 
     Attributes:
@@ -187,14 +190,14 @@ class MemberFact(NamedTuple):
     """
 
     scope: Name
-    group: Any
+    group: Key
     member: Text
     node: Name
     program: Text
     pid: Number
 
 
-class MemberPage(NamedTuple):
+class MemberPage(Message, frozen=True):
     """Some of a node's members of process groups; an actor that joined twice is listed twice.
 
     Attributes:
@@ -202,11 +205,11 @@ class MemberPage(NamedTuple):
         more: Whether there are later ones.
     """
 
-    members: Annotated[tuple[MemberFact, ...], Size(MOST_RECORDS)]
+    members: Annotated[tuple[MemberFact, ...], Meta(max_length=MOST_RECORDS)]
     more: bool
 
 
-class Mark(NamedTuple):
+class Mark(Value, frozen=True):
     """The work of a lock id is done.
 
     Attributes:
@@ -224,7 +227,7 @@ class Mark(NamedTuple):
     by: Text
 
 
-class MarkFact(NamedTuple):
+class MarkFact(Message, frozen=True):
     """What a lock server knows of the work of one lock id.
 
     Attributes:
@@ -251,7 +254,7 @@ class MarkFact(NamedTuple):
         return self.since > 0 and self.complete and not self.trouble and same
 
 
-class MarkPage(NamedTuple):
+class MarkPage(Message, frozen=True):
     """Some of the marks of a lock server, the oldest first.
 
     Attributes:
@@ -265,12 +268,12 @@ class MarkPage(NamedTuple):
         trouble: Why it can't, if it is to.
     """
 
-    marks: Annotated[tuple[Mark, ...], Size(MOST_RECORDS)]
+    marks: Annotated[tuple[Mark, ...], Meta(max_length=MOST_RECORDS)]
     more: Number
     complete: bool
     started: Number
     now: Number
-    anew: Annotated[tuple[tuple[Name, Number], ...], Size(MOST_RECORDS)]
+    anew: Annotated[tuple[tuple[Name, Number], ...], Meta(max_length=MOST_RECORDS)]
     keeps: bool = False
     trouble: Text = ""
 
@@ -278,7 +281,7 @@ class MarkPage(NamedTuple):
 # --- Questions ----------------------------------------------------------------------------------
 
 
-class AskRequests(NamedTuple):
+class AskRequests(Message, frozen=True):
     """Which requests are there? The answer is a `RequestPage`.
 
     Attributes:
@@ -290,7 +293,7 @@ class AskRequests(NamedTuple):
     after: Number
 
 
-class AskDeadlocks(NamedTuple):
+class AskDeadlocks(Message, frozen=True):
     """Which deadlocks were there? The answer is a `DeadlockPage`.
 
     Attributes:
@@ -300,7 +303,7 @@ class AskDeadlocks(NamedTuple):
     after: Number
 
 
-class AskNode(NamedTuple):
+class AskNode(Message, frozen=True):
     """What is the state of a node? The answer is a `NodeFact`.
 
     Attributes:
@@ -310,7 +313,7 @@ class AskNode(NamedTuple):
     node: Name
 
 
-class AskClients(NamedTuple):
+class AskClients(Message, frozen=True):
     """Which client nodes are connected with you? The answer is a `ClientPage`.
 
     Attributes:
@@ -320,7 +323,7 @@ class AskClients(NamedTuple):
     after: Name
 
 
-class AskMembers(NamedTuple):
+class AskMembers(Message, frozen=True):
     """Which actors of a node are members of process groups? The answer is a `MemberPage`.
 
     Attributes:
@@ -332,7 +335,7 @@ class AskMembers(NamedTuple):
     after: Number
 
 
-class Break(NamedTuple):
+class Break(Message, frozen=True):
     """End a transaction. The answer is a `Broken`.
 
     Attributes:
@@ -346,7 +349,7 @@ class Break(NamedTuple):
     by: Text
 
 
-class AskMark(NamedTuple):
+class AskMark(Message, frozen=True):
     """Is the work of a lock id done? Or: remember that it is. The answer is a `MarkFact`.
 
     Attributes:
@@ -364,7 +367,7 @@ class AskMark(NamedTuple):
     mark: Mark | None = None
 
 
-class AskMarks(NamedTuple):
+class AskMarks(Message, frozen=True):
     """What is done? The answer is a `MarkPage`.
 
     Attributes:
@@ -374,7 +377,7 @@ class AskMarks(NamedTuple):
     after: Number
 
 
-class Broken(NamedTuple):
+class Broken(Message, frozen=True):
     """The outcome of a `Break`.
 
     Attributes:
@@ -386,7 +389,7 @@ class Broken(NamedTuple):
     why: Text = ""
 
 
-class Untold(NamedTuple):
+class Untold(Message, frozen=True):
     """A question was not answered, because it could not be passed on.
 
     Attributes:

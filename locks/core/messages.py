@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Annotated, Literal, NamedTuple
 
+from msgspec import Meta
+
 from locks.errors import LockLost
 from locks.model import (
     AgentId,
@@ -21,7 +23,7 @@ from locks.model import (
     RequestRecord,
     View,
 )
-from locks.ranges import MOST_IN_KNOT, MOST_RECORDS, Name, Number, Size, Text, Version
+from locks.ranges import MOST_IN_KNOT, MOST_RECORDS, Message, Name, Number, Text, Version
 
 __all__ = [
     "AgentMessage",
@@ -44,15 +46,15 @@ __all__ = [
     "Watch",
 ]
 
-Records = Annotated[tuple[RequestRecord, ...], Size(MOST_RECORDS)]
+Records = Annotated[tuple[RequestRecord, ...], Meta(max_length=MOST_RECORDS)]
 End = tuple[Number, Version]
 """One end of an edge: a request's number, and its `since`."""
-Ends = Annotated[tuple[End, ...], Size(MOST_IN_KNOT)]
+Ends = Annotated[tuple[End, ...], Meta(max_length=MOST_IN_KNOT)]
 
 # --- Messages between agents --------------------------------------------------------------------
 
 
-class Knowledge(NamedTuple):
+class Knowledge(Message, frozen=True):
     """An agent passes on request records.
 
     Attributes:
@@ -70,7 +72,7 @@ class Knowledge(NamedTuple):
 # --- Messages to a lock server ------------------------------------------------------------------
 
 
-class Request(NamedTuple):
+class Request(Message, frozen=True):
     """Request a lock; contains the agent's standing at other nodes (see `StandingElsewhere`).
 
     A *spare* request is queued and granted like others, but its agent does not wait for it: it
@@ -87,7 +89,7 @@ class Request(NamedTuple):
     spare: bool = False
 
 
-class Release(NamedTuple):
+class Release(Message, frozen=True):
     """Take out the agent's requests on exactly this id, granted or waiting, in one mode or all."""
 
     agent: AgentId
@@ -95,7 +97,7 @@ class Release(NamedTuple):
     mode: Mode | None = None
 
 
-class Surrender(NamedTuple):
+class Surrender(Message, frozen=True):
     """Give up a lock id for one edge; refused if that edge no longer exists.
 
     With an edge and without a report, the agent *gives way* to a spare request: the spare request
@@ -127,13 +129,13 @@ class Surrender(NamedTuple):
         return self.report is not None and self.report.action == "aborted"
 
 
-class Remove(NamedTuple):
+class Remove(Message, frozen=True):
     """Take out all requests of an agent that has ended or is lost."""
 
     agent: AgentId
 
 
-class StandingElsewhere(NamedTuple):
+class StandingElsewhere(Message, frozen=True):
     """An agent's standing at other nodes changed: whether it has requests there, and waits there."""
 
     agent: AgentId
@@ -141,13 +143,13 @@ class StandingElsewhere(NamedTuple):
     waits_elsewhere: bool
 
 
-class Inquire(NamedTuple):
+class Inquire(Message, frozen=True):
     """The agent has forgotten the records of others; send those again that still matter."""
 
     agent: AgentId
 
 
-class RaiseVersion(NamedTuple):
+class RaiseVersion(Message, frozen=True):
     """Assign only larger versions than this one from now on, if the agent still has this grant.
 
     So the next agent that is granted the lock here gets a larger fencing token
@@ -208,7 +210,7 @@ ServerMessage = (
 # --- Messages to an agent -----------------------------------------------------------------------
 
 
-class RequestStates(NamedTuple):
+class RequestStates(Message, frozen=True):
     """A lock server notifies an agent of the present states of requests.
 
     These are all of the agent's own requests that have changed, and requests of others that may be
@@ -219,7 +221,7 @@ class RequestStates(NamedTuple):
     records: Records
 
 
-class Released(NamedTuple):
+class Released(Message, frozen=True):
     """A lock server's answer to `Release`.
 
     Attributes:
@@ -233,7 +235,7 @@ class Released(NamedTuple):
     records: Records
 
 
-class Refused(NamedTuple):
+class Refused(Message, frozen=True):
     """A lock server refuses a `Request`: a counted id has another number of units, or its program is at a limit.
 
     Attributes:
@@ -255,7 +257,7 @@ class Refused(NamedTuple):
     present: Number = 0
 
 
-class VersionRaised(NamedTuple):
+class VersionRaised(Message, frozen=True):
     """A lock server's answer to `RaiseVersion`.
 
     Attributes:
@@ -273,7 +275,7 @@ class VersionRaised(NamedTuple):
     done: bool
 
 
-class Surrendered(NamedTuple):
+class Surrendered(Message, frozen=True):
     """A lock server's answer to `Surrender`, always with the present state of both requests.
 
     Attributes:
@@ -292,10 +294,10 @@ class Surrendered(NamedTuple):
     done: bool
     records: Records
     version: Version
-    gone: Annotated[tuple[Number, ...], Size(MOST_IN_KNOT + 2)] = ()
+    gone: Annotated[tuple[Number, ...], Meta(max_length=MOST_IN_KNOT + 2)] = ()
 
 
-class Resolved(NamedTuple):
+class Resolved(Message, frozen=True):
     """A lock server notifies the other agents of a cycle that it was broken, and how.
 
     An agent that receives this forgets the records of this deadlock. So the server adds the records

@@ -35,7 +35,7 @@ from locks.core.messages import (
 )
 from locks.lock_ids import size_of
 from locks.model import AgentId, Edge, RequestRecord
-from locks.ranges import MOST_EDGES
+from locks.ranges import MOST_EDGES, replace
 
 __all__ = ["FEW", "MOST_RECORDS", "in_parts", "pieces", "shown_cycle"]
 
@@ -70,7 +70,7 @@ def _surrendered(message: Surrendered) -> list[AgentMessage]:
     me = surrender.agent
     own = [record for record in records if record.agent == me]
     ends = [end[0] for end in (surrender.waiter, surrender.holder) if end is not None]
-    answer = message._replace(records=tuple(r for r in records if r.number in ends))
+    answer = replace(message, records=tuple(r for r in records if r.number in ends))
     return [*_states(node, own), answer, *_states(node, _in_order(records, me))]
 
 

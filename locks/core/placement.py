@@ -15,13 +15,9 @@ from collections.abc import Iterable
 from hashlib import sha256
 from typing import Any
 
-from locks.lock_ids import Atom
 from locks.words import ELECTIONS, LockId
 
 __all__ = ["key_of", "place"]
-
-# Elements that are equal in a lock table are one lock, so they must be one here, too. Servers decode these atoms to values.
-_SAME = {"true": 1, "false": 0, "undefined": None}
 
 
 def key_of(lock_id: LockId) -> tuple[Any, ...]:
@@ -31,12 +27,10 @@ def key_of(lock_id: LockId) -> tuple[Any, ...]:
         An empty tuple if the id covers ids that are on different servers.
     """
     first, rest = lock_id[0], lock_id[1:]
+    if first in ELECTIONS:
+        return (_same(rest[0]),) if rest else ()
     if type(first) is str:
         return (first,)
-    if type(first) is Atom and first.name == ELECTIONS:
-        merges = bool(rest) and type(rest[0]) is Atom and rest[0].name == "sync"
-        rest = rest[1:] if merges else rest
-        return (_same(rest[0]),) if rest else ()
     return (_same(first),)
 
 
@@ -44,9 +38,11 @@ def _same(element: Any) -> Any:
     """An element in a form that is the same for all that are equal to it: 1, 1.0 and `True` are."""
     if isinstance(element, tuple):
         return tuple([_same(each) for each in element])
-    if isinstance(element, bool) or (isinstance(element, float) and element.is_integer()):
+    if isinstance(element, bool) or (
+        isinstance(element, float) and element.is_integer() and abs(element) < 1 << 63
+    ):
         return int(element)
-    return _SAME.get(element.name, element) if type(element) is Atom else element
+    return element
 
 
 def place(key: bytes, servers: Iterable[str], copies: int) -> tuple[str, ...]:

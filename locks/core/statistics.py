@@ -7,10 +7,12 @@ field's annotation is its bound, so all counters can be sent to other nodes.
 
 from __future__ import annotations
 
-from typing import Annotated, NamedTuple
+from typing import Annotated
+
+from msgspec import Meta
 
 from locks.core.server.table import TableStatistics
-from locks.ranges import Name, Number, Size, Text
+from locks.ranges import Name, Number, Text, Value
 
 __all__ = [
     "BOUNDS",
@@ -36,7 +38,7 @@ MOST_ELECTIONS = 1000  # that are reported
 MOST_OWNERSHIPS = 1000  # likewise
 
 
-class Durations(NamedTuple):
+class Durations(Value, frozen=True):
     """A histogram of durations.
 
     Attributes:
@@ -44,7 +46,7 @@ class Durations(NamedTuple):
         microseconds: The sum of all durations.
     """
 
-    counts: Annotated[tuple[Number, ...], Size(MOST_BUCKETS)]
+    counts: Annotated[tuple[Number, ...], Meta(max_length=MOST_BUCKETS)]
     microseconds: Number
 
     @property
@@ -58,7 +60,7 @@ class Durations(NamedTuple):
         return self.microseconds / 1e6
 
 
-class TimesStatistics(NamedTuple):
+class TimesStatistics(Value, frozen=True):
     """How long clients waited for and held the locks of one lock server, since it began.
 
     Attributes:
@@ -73,7 +75,7 @@ class TimesStatistics(NamedTuple):
     holds: Durations
 
 
-class BrokenStatistics(NamedTuple):
+class BrokenStatistics(Value, frozen=True):
     """Deadlocks that a lock server has broken, by the action of the agent that yielded.
 
     Attributes:
@@ -84,8 +86,13 @@ class BrokenStatistics(NamedTuple):
     surrendered: Number
     aborted: Number
 
+    @property
+    def total(self) -> int:
+        """The number of deadlocks."""
+        return self.surrendered + self.aborted
 
-class Leading(NamedTuple):
+
+class Leading(Value, frozen=True):
     """An election in which instances of a node take part.
 
     Attributes:
@@ -99,7 +106,7 @@ class Leading(NamedTuple):
     term: Number
 
 
-class TrafficStatistics(NamedTuple):
+class TrafficStatistics(Value, frozen=True):
     """Traffic between a node and others.
 
     Attributes:
@@ -117,7 +124,7 @@ class TrafficStatistics(NamedTuple):
     bytes_received: Number = 0
 
 
-class Owning(NamedTuple):
+class Owning(Value, frozen=True):
     """An ownership in which a worker of a node takes part.
 
     Attributes:
@@ -133,7 +140,7 @@ class Owning(NamedTuple):
     done: Number
 
 
-class NodeStatistics(NamedTuple):
+class NodeStatistics(Value, frozen=True):
     """Counters of a node since it was started, and its size now.
 
     Attributes:
@@ -174,10 +181,10 @@ class NodeStatistics(NamedTuple):
     timeouts: Number
     lost: Number
     connections_lost: Number
-    leaders: Annotated[tuple[Leading, ...], Size(MOST_ELECTIONS)]
+    leaders: Annotated[tuple[Leading, ...], Meta(max_length=MOST_ELECTIONS)]
     elected: Number = 0
     traffic: TrafficStatistics = TrafficStatistics()
-    ownership: Annotated[tuple[Owning, ...], Size(MOST_OWNERSHIPS)] = ()
+    ownership: Annotated[tuple[Owning, ...], Meta(max_length=MOST_OWNERSHIPS)] = ()
     watches: Number = 0
     clients_lost: Number = 0
     handed_on: Number = 0

@@ -26,7 +26,7 @@ from typing import Any
 from locks.engines.places import Asked, take_port
 from locks.errors import LocksError, OperatingError
 from locks.net.addresses import HostAndPort
-from locks.otp.options import TLS
+from locks.net.tls import TLS
 from locks.program.default import start, stop
 from locks.program.local import environment_of_server, python
 from locks.program.server_log import FORMATS, start_logging

@@ -40,9 +40,10 @@ from locks.errors import InvalidOption, LocksError, MisuseError, OperatingError
 from locks.lock_ids import shown
 from locks.net.addresses import HostAndPort
 from locks.net.secrets import Cookie
+from locks.net.tls import TLS
 from locks.node.client.clients import plain_label
 from locks.node.client.owner import Owner
-from locks.otp.options import MOST_SERVERS, TLS
+from locks.node.options import MOST_SERVERS
 from locks.program import default as program
 
 __all__ = ["install", "join"]

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from locks.core.facts import MemberFact, NodeFact, RequestFact
 from locks.model import AgentId, LockId, show
 from locks.node.observing.elections import (
-    LOCKS_LEADER,
+    ELECTION_ID,
     MERGE,
     PREFIX,
     ElectionLock,
@@ -25,7 +25,7 @@ from locks.node.observing.elections import (
 )
 
 __all__ = [
-    "LOCKS_LEADER",
+    "ELECTION_ID",
     "MERGE",
     "PREFIX",
     "Around",
@@ -137,8 +137,8 @@ def elections(
             _parts(found, works_for).workers.append(member)
     terms: dict[tuple[str, str], int | None] = {}  # by election and node; None: it does not lead
     for node in nodes:
-        for name, leads, term in node.statistics.leaders:
-            terms[name, node.node] = term if leads else None
+        for each in node.statistics.leaders:
+            terms[each.name, node.node] = each.term if each.leads else None
     return [found[name].fact(name, terms, needed) for name in sorted(found)]
 
 

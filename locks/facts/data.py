@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from msgspec.structs import asdict
+
 from locks.core.facts import DeadlockFact, MemberFact, RequestFact
 from locks.core.steps import steps_of
 from locks.model import AgentId, Edge, LockId, RequestRecord, show
 from locks.node.client.clients import parts_of
 from locks.node.observing.elections import election_of
+from locks.ranges import Value
 
 __all__ = [
     "as_json",
@@ -41,9 +44,9 @@ def id_as_data(lock_id: LockId) -> dict[str, Any]:
 
 
 def tree_as_data(value: Any) -> Any:
-    """A tree of named tuples."""
-    if hasattr(value, "_asdict"):
-        return {name: tree_as_data(part) for name, part in value._asdict().items()}
+    """A tree of values."""
+    if isinstance(value, Value):
+        return {name: tree_as_data(part) for name, part in asdict(value).items()}
     return [tree_as_data(part) for part in value] if isinstance(value, tuple) else value
 
 

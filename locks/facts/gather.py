@@ -42,7 +42,7 @@ from locks.node.client.scope import all_servers
 from locks.node.observing.inquiries import Answers, ask_all, ask_by_ways
 from locks.node.ports import Servers
 from locks.program.default import default_node
-from locks.ranges import NUMBER
+from locks.ranges import MOST_NUMBER
 from locks.runtime.clock import wall
 
 __all__ = [
@@ -153,7 +153,7 @@ def await_servers(timeout: float) -> bool:
     if node.cluster is None:
         return True
     servers = all_servers(node)._replace(require="all")
-    grace = max(GRACE, 2 * node.cluster.distribution.slowest)
+    grace = max(GRACE, 2 * node.cluster.network.slowest)
     node.cluster.arrivals.await_servers(servers, timeout, found=False, grace=grace)
     return node.alive.issuperset(servers.nodes)
 
@@ -162,7 +162,7 @@ def memories(*, timeout: float = PATIENCE) -> dict[str, MarkPage]:
     """What the lock servers tell of their memory of what is done (`locks.once`), without the marks, by name."""
     check_timeout(timeout)
     node = default_node()
-    questions = {name: AskMarks(NUMBER.most) for name in all_servers(node).nodes}
+    questions = {name: AskMarks(MOST_NUMBER) for name in all_servers(node).nodes}
     said = ask_all(node, questions, timeout).said
     return {name: page for name, page in sorted(said.items()) if isinstance(page, MarkPage)}
 
@@ -364,7 +364,7 @@ def _by_ways(
         NodeNotRunning: It can't be reached in any way.
     """
     node = default_node()
-    if name == node.name or (node.cluster is not None and name in node.cluster.distribution.links):
+    if name == node.name or (node.cluster is not None and name in node.cluster.network.links):
         ways = [name]
     else:
         ways = [
@@ -440,7 +440,7 @@ def _by_pages(
             if isinstance(page, NodeFact):
                 found.append(page)
                 continue
-            facts: Any = page[0]  # of every page
+            facts: Any = getattr(page, page.__struct_fields__[0])  # of every page
             found += facts
             if page.more and facts:
                 known[name] = asking.after(facts, before[name])

@@ -8,12 +8,14 @@ from typing import Any, TypeVar
 import pykka
 
 from locks.errors import InvalidOption
+from locks.groups.names import to_group
 from locks.groups.scope import GroupMonitor, Ref, Scope, Watcher, scope_of
-from locks.groups.wire import to_group
+from locks.lock_ids import shown
+from locks.model import plain_text
+from locks.net.actors import RemoteRef
 from locks.node.node import Node
-from locks.otp.bytes.terms import Atom
-from locks.otp.process.remote import RemoteRef
 from locks.program.default import default_node
+from locks.ranges import LONGEST_NAME
 from locks.runtime.callables import check_callable
 from locks.runtime.port import world
 
@@ -197,9 +199,10 @@ def _check_members(given: tuple[Any, ...]) -> tuple[Ref, ...]:
 
 def _ask(node: Node | None, scope: Any, question: Callable[[Scope], T]) -> T:
     """Ask a node's scope a question, in the node's turn."""
-    name = scope.name if isinstance(scope, Atom) else scope
-    if not isinstance(name, str) or not name:
-        raise InvalidOption(f"a scope's name must be text, such as {SCOPE!r}, not {scope!r}")
-    Atom(name)  # refuses a name that is too long
+    name = plain_text(scope)
+    if not name or len(name) > LONGEST_NAME:
+        raise InvalidOption(
+            f"a scope's name must be text of at most {LONGEST_NAME} characters, such as {SCOPE!r}, not {shown(scope)}"
+        )
     asked = default_node() if node is None else node
     return asked.turn.run(lambda: question(scope_of(asked, name)))

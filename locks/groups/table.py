@@ -25,20 +25,21 @@ Source: the comments of `pg.erl` in OTP's application `kernel`.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
-from typing import Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+from msgspec import Meta
 
 from locks.errors import assert_never
-from locks.ranges import Size
+from locks.ranges import Message
+from locks.words import Key
 
 __all__ = [
-    "AnyGroup",
-    "AnyMember",
+    "AnyMessage",
     "Discover",
     "Effect",
     "GroupTable",
     "Join",
     "Leave",
-    "Message",
     "Send",
     "Sync",
     "Tell",
@@ -48,48 +49,50 @@ __all__ = [
 ]
 
 
-AnyGroup = Annotated[Hashable, "group"]  # distinguished for the wire, which knows the type
-AnyMember = Annotated[Hashable, "member"]
-MOST = 100_000  # groups, or members of a group, in one message: the limit of a term
-Members = Annotated[tuple[AnyMember, ...], Size(MOST)]
+MOST = 100_000  # groups, or members of a group, in one message
+if TYPE_CHECKING:
+    AnyMember = Hashable  # for the decisions here; between nodes it is a reference
+else:
+    from locks.net.values import Reference as AnyMember
+Members = Annotated[tuple[AnyMember, ...], Meta(max_length=MOST)]
 
 
-class Discover(NamedTuple):
+class Discover(Message, frozen=True):
     """Message to a peer: this node is connected; report your members."""
 
 
-class Sync(NamedTuple):
+class Sync(Message, frozen=True):
     """Message to a peer: these are all my members.
 
     Attributes:
         groups: Each group with its members; one that has joined several times is listed as often.
     """
 
-    groups: Annotated[tuple[tuple[AnyGroup, Members], ...], Size(MOST)]
+    groups: Annotated[tuple[tuple[Key, Members], ...], Meta(max_length=MOST)]
 
 
-class Join(NamedTuple):
+class Join(Message, frozen=True):
     """Message to a peer: members of mine have joined a group."""
 
-    group: AnyGroup
+    group: Key
     members: Members
 
 
-class Leave(NamedTuple):
+class Leave(Message, frozen=True):
     """Message to a peer: each of these members of mine has left each of these groups once."""
 
     members: Members
-    groups: Annotated[tuple[AnyGroup, ...], Size(MOST)]
+    groups: Annotated[tuple[Key, ...], Meta(max_length=MOST)]
 
 
-Message = Discover | Sync | Join | Leave
+AnyMessage = Discover | Sync | Join | Leave
 
 
 class Send(NamedTuple):
     """Effect: send a message to a peer."""
 
     peer: Hashable
-    message: Message
+    message: AnyMessage
 
 
 class WatchPeer(NamedTuple):
@@ -264,7 +267,7 @@ class GroupTable:
 
     # --- What peers say -------------------------------------------------------------------------
 
-    def handle(self, peer: Hashable, message: Message) -> list[Effect]:
+    def handle(self, peer: Hashable, message: AnyMessage) -> list[Effect]:
         """Handle a message of a peer."""
         known = self._peers.get(peer)
         effects: list[Effect] = []
@@ -319,7 +322,7 @@ class GroupTable:
         monitors = self._monitors.get(group, {}) if members else {}
         return [Tell(monitor, joined, group, members) for monitor in monitors]
 
-    def _to_peers(self, message: Message) -> list[Effect]:
+    def _to_peers(self, message: AnyMessage) -> list[Effect]:
         return [Send(peer, message) for peer, known in self._peers.items() if known.told]
 
 

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from msgspec.structs import asdict
+
 from locks.core.statistics import BOUNDS, MOST_ELECTIONS, Durations, TimesStatistics
 from locks.errors import MisuseError
 from locks.metrics.names import METRICS
@@ -155,7 +157,7 @@ class Metrics:
                 yield name, {"first": first}, count
         yield "locks_longest_wait_seconds", {}, present.longest_wait
         yield "locks_longest_hold_seconds", {}, present.longest_hold
-        for action, count in statistics.broken._asdict().items():
+        for action, count in asdict(statistics.broken).items():
             yield "locks_deadlocks_total", {"action": action}, count
         yield "locks_agents", {}, statistics.agents
         yield "locks_watches", {}, statistics.watches
@@ -178,9 +180,9 @@ class Metrics:
         yield "locks_message_bytes_total", {"direction": "sent"}, traffic.bytes_sent
         yield "locks_message_bytes_total", {"direction": "received"}, traffic.bytes_received
         yield "locks_elected_total", {}, statistics.elected
-        for name, leads, term in statistics.leaders:
-            yield "locks_leader_election_master_status", {"name": name}, leads
-            yield "locks_leader_election_term", {"name": name}, term
+        for led in statistics.leaders:
+            yield "locks_leader_election_master_status", {"name": led.name}, led.leads
+            yield "locks_leader_election_term", {"name": led.name}, led.term
 
     def _times(
         self, times: TimesStatistics, present: Present
@@ -205,7 +207,7 @@ def _others(node: Node) -> Iterator[tuple[str, Labels, float]]:
     yield "locks_servers_refusing", {}, len(refusing(node))
     if node.name in servers:
         yield "locks_memory_ready", {}, not why_not_once(node)
-    expires = None if node.cluster is None else node.cluster.distribution.keys.expires
+    expires = None if node.cluster is None else node.cluster.network.keys.expires
     if expires is not None:
         yield "locks_certificate_expires_seconds", {}, expires
 

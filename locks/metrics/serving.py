@@ -20,7 +20,7 @@ from locks.metrics.collecting import (
     servers_of,
     why_not_once,
 )
-from locks.otp.options import is_loopback, parse_address
+from locks.net.addresses import is_loopback, parse_address
 
 __all__ = ["checked_address", "serve"]
 
@@ -68,7 +68,7 @@ def health(path: str) -> tuple[str, str] | None:
     node = node_at_hand()
     if node is None or not node.running:
         return DOWN, "the node has stopped"
-    if path == "/readyz" and node.cluster is not None and node.cluster.distribution.is_about_to_end:
+    if path == "/readyz" and node.cluster is not None and node.cluster.network.is_about_to_end:
         return DOWN, "the node is about to end, and takes nothing new"
     known, connected, needed = node.turn.ask(servers_of, node)
     text = f"{connected} of {known} lock servers can be asked; {needed} {'is' if needed == 1 else 'are'} needed"

@@ -1,11 +1,22 @@
-"""Addresses of nodes, and what knows the addresses of servers that may move."""
+"""Where nodes are: addresses, their texts, and what knows the addresses of servers that may move."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol, runtime_checkable
 
-__all__ = ["Address", "HostAndPort", "Locator", "UnixAddress", "place"]
+from locks.errors import InvalidOption
+from locks.lock_ids import shown
+
+__all__ = [
+    "Address",
+    "HostAndPort",
+    "Locator",
+    "UnixAddress",
+    "is_loopback",
+    "parse_address",
+    "place",
+]
 
 HostAndPort = tuple[str, int]
 
@@ -32,6 +43,37 @@ def place(address: Address) -> str:
         return address.path
     host, port = address
     return f"{host}:{port}" if port else host
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is a loopback address, which no other machine can reach."""
+    if host == "localhost":
+        return True
+    import ipaddress
+
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def parse_address(text: str, what: str) -> HostAndPort:
+    """The host and the port of `HOST:PORT`.
+
+    Args:
+        text: The text.
+        what: What it is for, for the error.
+
+    Raises:
+        InvalidOption: It is not of this form.
+    """
+    host, _, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not port.isdecimal() or int(port) > 65535:
+        raise InvalidOption(
+            f"{what} {shown(text)} is not HOST:PORT, such as 127.0.0.1:9464", value=shown(text)
+        )
+    return host, int(port)
 
 
 @runtime_checkable

@@ -57,6 +57,7 @@ else:
 __all__ = ["Admission"]
 
 HELLO_TIME = 7.0  # seconds for a hello, at the side that has dialled
+TELL_TIME = 1.0  # seconds to tell the other side why it is refused
 PATIENCE = 1.0  # seconds that a proven connection waits for our own attempt
 SIGNS = (1.0, 4.0)  # seconds to wait for a sign of life, at least and at most
 PART = 4  # in between, a fourth of net_ticktime
@@ -71,11 +72,6 @@ class _Attempt:
         self.stream = stream
         self.given_up = False  # because another connection is kept
         self.over = Event()
-
-    def give_up(self) -> None:
-        """End it."""
-        self.given_up = True
-        self.stream.close()
 
 
 class Admission:
@@ -131,7 +127,7 @@ class Admission:
             self._check_is_needed(name)
             if keys.contexts is not None:
                 stream.begin_tls(keys.contexts[0], False, name.split("@")[1])
-                self._check_host(stream, keys, name)
+                stream.check_host(keys.tls, name)
             dialled = say_hello(self._own, name, token_bytes(32))
             stream.send(dialled)
             accepted = stream.receive()
@@ -153,19 +149,19 @@ class Admission:
         stream.check_user()
         with self._hello(stream, keys):
             if keys.contexts is not None:
-                stranger.begin_tls(keys.contexts[1])
+                stranger.door.begin_tls(stranger, keys.contexts[1])
             dialled = stranger.receive()
             peer = read_hello(dialled, self._own.name)
             known = self._links.get(peer.name)
             self._object_to(peer.name)
-            self._check_host(stream, keys, peer.name)
+            stream.check_host(keys.tls, peer.name)
             accepted = say_hello(self._own, peer.name, token_bytes(32))
             stranger.send(accepted)
             proof = stranger.receive()
             cookie = recognise(proof, DIALS, dialled, accepted, keys.cookies.each)
             if cookie is None:
                 raise self._other_cookie(peer.name)
-            stranger.leave()
+            stranger.door.leave(stranger)
             if peer.name in self._judged:
                 raise Settled("another connection of this node is being checked")
             self._judged.add(peer.name)
@@ -188,7 +184,7 @@ class Admission:
                     raise
                 raise tls_words(error.reason, str(error)) from error
         except Refused as error:
-            with suppress(OSError):
+            with suppress(OSError), gevent.Timeout(TELL_TIME, OSError):
                 stream.send(refusal(error))
             raise
         finally:
@@ -217,13 +213,6 @@ class Admission:
     def _check_is_needed(self, name: str) -> None:
         if name in self._links or name in self._judged:
             raise Settled("another connection is kept")
-
-    def _check_host(self, stream: Stream, keys: Keys, name: str) -> None:
-        """Raise `Refused` if the other side's certificate must be for the host in a node's name, and is not."""
-        if keys.tls is not None and keys.tls.check_hostname:
-            wrong = stream.wrong_host(name.split("@")[1])
-            if wrong is not None:
-                raise Refused(wrong, cause="certificate")
 
     def _other_cookie(self, name: str) -> Refused:
         said = "has another cookie; all nodes need the same one"
@@ -259,7 +248,8 @@ class Admission:
             elif attempt is None:
                 return None
             elif peer.name > self._own.name or not attempt.over.wait(PATIENCE):
-                attempt.give_up()
+                attempt.given_up = True
+                attempt.stream.close()
                 attempt.over.wait(PATIENCE)
         raise Settled("other connections of this node kept changing")
 

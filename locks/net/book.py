@@ -37,8 +37,8 @@ from gevent.lock import RLock
 
 from locks.errors import LocksError
 from locks.net.addresses import Address, HostAndPort, Locator, UnixAddress
-from locks.net.hello import NoWay, Settled
-from locks.otp.notices import Notices
+from locks.net.hello import Settled
+from locks.net.notices import Notices
 from locks.runtime.away import call_in_thread
 from locks.runtime.clock import monotonic
 from locks.runtime.executor import Executor
@@ -85,7 +85,7 @@ class Known:
     """A known node.
 
     Attributes:
-        address: Where it listens; `None` if there is a way through lock servers only.
+        address: Where it listens.
         source: The node that named it; empty once this node has met it.
         seen: When it was last known to be alive, or asked for.
         asked: Whether the program has asked for it.
@@ -95,7 +95,7 @@ class Known:
 
     __slots__ = ("address", "asked", "due", "failure", "seen", "source")
 
-    def __init__(self, address: Address | None, source: str, seen: float) -> None:
+    def __init__(self, address: Address, source: str, seen: float) -> None:
         self.address = address
         self.source = source
         self.seen = self.due = seen
@@ -131,7 +131,7 @@ class Book:
 
     # --- Nodes that are named -------------------------------------------------------------------
 
-    def ask_for(self, name: str, address: Address | None, now: float) -> None:
+    def ask_for(self, name: str, address: Address, now: float) -> None:
         """Note that the program wants a connection with a node."""
         if name != self._own:
             known = self.known.setdefault(name, Known(address, self._own, now))
@@ -277,7 +277,7 @@ class Book:
     def news_of(self, name: str, age: float = 0.0) -> News | None:
         """The news about a node; `None` if others can't reach it at an address."""
         known = self.known.get(name)
-        if known is None or known.address is None or isinstance(known.address, UnixAddress):
+        if known is None or isinstance(known.address, UnixAddress):
             return None
         return News(name, known.address, age)
 
@@ -370,7 +370,7 @@ class Dialling:
         absent = (ConnectionRefusedError, FileNotFoundError)
         refused = not isinstance(error, (*absent, Settled))
         times = self._turn.run(self._book.failed, name, text, refused)
-        if times == 2 and refused and not isinstance(error, NoWay):
+        if times == 2 and refused:
             self._notices.warn(text, name, "%s can't connect to %s: %s", self._name, name, text)
 
 

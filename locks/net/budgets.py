@@ -3,25 +3,22 @@
 A connected node has the cookie, so it is no stranger. But it may have a fault. So its monitors,
 calls and so on are counted. If they exceed the budget, its connection ends (`OverBudget`), and with
 it everything that it keeps here. The budgets are far above what programs need. Its requests and watches
-have limits that an operator can set (`Limits`); what goes beyond is refused.
+have limits that an operator can set (`locks.net.messages.Limits`); what goes beyond is refused.
 
 The table of all limits is in `docs/bounds.md`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable
 
-from locks.errors import InvalidOption, OperatingError, nearest
-from locks.lock_ids import shown
+from locks.errors import OperatingError
 
 __all__ = [
     "MOST_CALLS",
     "MOST_LINKS",
     "MOST_MEMBERSHIPS",
     "MOST_MONITORS",
-    "Limits",
     "OverBudget",
     "Tally",
     "check_budget",
@@ -31,48 +28,6 @@ MOST_MONITORS = 20_000  # monitors of this node's processes
 MOST_LINKS = 20_000  # links with this node's processes
 MOST_CALLS = 10_000  # calls that wait for an answer
 MOST_MEMBERSHIPS = 100_000  # of its processes in process groups, in one scope
-
-
-class Limits(NamedTuple):
-    """What each program may have at this node's lock server.
-
-    Attributes:
-        requests: Its locks and requests.
-        waits: Those of them that wait.
-        watches: The lock ids that its processes watch.
-        transactions: Its transactions with locks or requests.
-    """
-
-    requests: int = 1_000_000
-    waits: int = 1_000_000
-    watches: int = 1_000
-    transactions: int = 20_000
-
-    @classmethod
-    def check(cls, given: Any) -> Limits:
-        """Limits from a mapping, such as `{"waits": 100}`; the rest have their defaults.
-
-        Raises:
-            InvalidOption: A name or a number is wrong.
-        """
-        if not isinstance(given, Mapping):
-            raise InvalidOption(
-                f'limits={shown(given)} is not a mapping; use one, such as {{"requests": 10_000, "waits": 100}}',
-                limits=shown(given),
-            )
-        for name, number in given.items():
-            if name not in cls._fields:
-                known = ", ".join(cls._fields)
-                raise InvalidOption(
-                    f"there is no limit of {shown(name)}; the limits are {known}{nearest(str(name), cls._fields)}",
-                    limits=shown(name),
-                )
-            if type(number) is not int or not 1 <= number < 1 << 63:
-                raise InvalidOption(
-                    f"the limit of {name} is {shown(number)}, but must be a whole number from 1 on",
-                    limits=shown(number),
-                )
-        return cls(**given)
 
 
 class OverBudget(OperatingError):

@@ -16,7 +16,7 @@ links are served and strangers accepted while many strangers do TLS. No step is 
 What can fail:
 
 * Accepting, because there are no more files: a fourth of the strangers that the door waits for leaves, and it tries again.
-* Anything in the hello of a stranger, at any point, or its time is over (`HANDSHAKE_TIME`): the connection is closed; both sides log why.
+* Anything in the hello of a stranger, at any point, or its time is over (`HELLO_TIME`): the connection is closed; both sides log why.
 * A stranger is pushed out: its greenlet finds its connection closed.
 """
 
@@ -29,8 +29,7 @@ import resource
 import socket
 from bisect import insort
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import gevent
@@ -39,8 +38,8 @@ from gevent.event import Event
 from locks.errors import LocksError
 from locks.net.addresses import HostAndPort, place
 from locks.net.hello import Refused, Settled, tls_words
+from locks.net.notices import Notices
 from locks.net.stream import Stream, abandon
-from locks.otp.notices import Notices
 
 __all__ = ["Door", "Stranger"]
 
@@ -48,7 +47,7 @@ logger = logging.getLogger("locks.nodes")
 
 ROOM = 512  # strangers at one time in each of the two rooms
 FILES = 4  # each room may use a fourth of the files that the process may open
-HANDSHAKE_TIME = 5.0  # seconds, until a stranger must have proven itself
+HELLO_TIME = 5.0  # seconds, until a stranger must have proven itself
 HANDSHAKE_OF_TLS = b"\x16"  # the first byte of TLS
 MANY_TURNS = 8  # with TLS: a stranger that needs more sends tiny pieces, and is served last
 BATCH = 16  # strangers that are accepted before other greenlets run
@@ -59,6 +58,7 @@ class Stranger:
     """A peer that has connected, and has proven nothing yet.
 
     Attributes:
+        door: The door.
         stream: Its connection.
         address: The host and port from which it has connected.
         host: The host; with IPv6 the network, which has many addresses.
@@ -66,10 +66,10 @@ class Stranger:
         pushed_out: Whether it had to leave for others.
     """
 
-    __slots__ = ("_door", "address", "host", "limit", "pushed_out", "stream")
+    __slots__ = ("address", "door", "host", "limit", "pushed_out", "stream")
 
     def __init__(self, door: Door, stream: Stream, address: HostAndPort) -> None:
-        self._door = door
+        self.door = door
         self.stream = stream
         self.address = address
         host = address[0]
@@ -80,7 +80,7 @@ class Stranger:
     def send(self, body: bytes) -> None:
         """Send a frame; now the door waits for the stranger."""
         self.stream.send(body)
-        self._door.wait_for(self)
+        self.door.wait_for(self)
 
     def receive(self) -> bytes:
         """Wait for a frame; now the stranger waits for the door.
@@ -90,16 +90,8 @@ class Stranger:
             Refused: There is no room, or it is no frame of a hello.
         """
         body = self.stream.receive()
-        self._door.answered(self)
+        self.door.answered(self)
         return body
-
-    def begin_tls(self, context: Any) -> None:
-        """Do the accepting side of TLS."""
-        self._door.begin_tls(self, context)
-
-    def leave(self) -> None:
-        """Give up its place at the door."""
-        self._door.leave(self)
 
 
 class _Room:
@@ -121,44 +113,6 @@ class _Room:
             return None
         crowd, _ = Counter(stranger.host for stranger in waits).most_common(1)[0]
         return next(stranger for stranger in waits if stranger.host == crowd)
-
-
-class _Turnstile:
-    """Lets one stranger through at a time: by rank, and within a rank the last one that came.
-
-    So a newcomer need not wait for a crowd that came before it, and a stranger that continues after an answer is served at once.
-    """
-
-    def __init__(self) -> None:
-        self._busy = False
-        self._numbers = itertools.count()
-        self._waiting: list[tuple[int, int, Event]] = []  # sorted; the last one is the next
-
-    @contextmanager
-    def through(self, rank: int) -> Iterator[None]:
-        """Wait for the caller's turn."""
-        if self._busy:
-            place = (rank, next(self._numbers), Event())
-            insort(self._waiting, place)
-            try:
-                place[2].wait()
-            except BaseException:  # its time is over
-                if place in self._waiting:
-                    self._waiting.remove(place)
-                else:
-                    self._pass_on()
-                raise
-        self._busy = True
-        try:
-            yield
-        finally:
-            self._pass_on()
-
-    def _pass_on(self) -> None:
-        if self._waiting:
-            self._waiting.pop()[2].set()
-        else:
-            self._busy = False
 
 
 class Door:
@@ -189,7 +143,9 @@ class Door:
         self._open = True
         size = min(ROOM, max(8, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // FILES))
         self._hall, self._room = _Room(size), _Room(size)
-        self._tls = _Turnstile()
+        self._numbers = itertools.count()
+        self._waiting: list[tuple[int, int, Event]] = []  # for a turn; the last one is the next
+        self._gives_turns = False
 
     @property
     def strangers(self) -> int:
@@ -210,21 +166,14 @@ class Door:
                     self._cannot_accept(error)
                     gevent.sleep(0.05)
                 continue
-            self._enter(stream, address[:2])
+            stranger = Stranger(self, stream, address[:2])
+            self._make_room(self._hall)
+            self._hall.put(stranger, True)
+            self._spawn(self._admit, stranger)
             since_pause += 1
             if since_pause >= BATCH:
                 since_pause = 0
                 gevent.sleep(0)
-
-    def _enter(self, stream: Stream, address: HostAndPort) -> None:
-        """Take in a stranger that has connected."""
-        if not self._open:
-            stream.close()
-            return
-        stranger = Stranger(self, stream, address)
-        self._make_room(self._hall)
-        self._hall.put(stranger, True)
-        self._spawn(self._admit, stranger)
 
     def close(self) -> None:
         """Stop accepting strangers."""
@@ -240,11 +189,11 @@ class Door:
 
     def _admit(self, stranger: Stranger) -> None:
         late = Refused(
-            f"it did not authenticate within {HANDSHAKE_TIME:g} s; it is not a node, or is slow",
+            f"it did not authenticate within {HELLO_TIME:g} s; it is not a node, or is slow",
             cause="silent",
         )
         try:
-            with gevent.Timeout(HANDSHAKE_TIME, late) as stranger.limit:
+            with gevent.Timeout(HELLO_TIME, late) as stranger.limit:
                 self._receive(stranger)
         except (OSError, LocksError) as error:
             stranger.stream.close()
@@ -289,6 +238,8 @@ class Door:
         if stranger in self._room.strangers:
             self._room.put(stranger, True)
 
+    # --- TLS ------------------------------------------------------------------------------------
+
     def begin_tls(self, stranger: Stranger, context: Any) -> None:
         """Do the accepting side of TLS with a stranger, in steps; one stranger does a step at a time."""
         turns = itertools.count(1)
@@ -298,20 +249,42 @@ class Door:
                 return act(data)  # there is nothing to compute yet
             self.answered(stranger)
             turn = next(turns)
-            with self._tls.through(0 if turn == 1 else 1 if turn <= MANY_TURNS else -1):
-                if stranger.stream.is_closed():
-                    raise ConnectionError("it disconnected while it was waiting for TLS")
-                done = act(data)
-                gevent.sleep(0)
+            self._await_turn(0 if turn == 1 else 1 if turn <= MANY_TURNS else -1)
+            if stranger.stream.is_closed():
+                raise ConnectionError("it disconnected while it was waiting for TLS")
+            done = act(data)
             self.wait_for(stranger)
             return done
 
-        if stranger.stream.first_byte() not in (
-            b"",
-            HANDSHAKE_OF_TLS,
-        ):  # until now, TLS uses no memory
+        first = stranger.stream.first_byte()  # before this, TLS uses no memory
+        if first not in (b"", HANDSHAKE_OF_TLS):
             raise tls_words("WRONG_VERSION_NUMBER", "")
         stranger.stream.begin_tls(context, True, step=step)
+
+    def _await_turn(self, rank: int) -> None:
+        """Wait for a turn. The highest rank has the next one, and within a rank the last one that came.
+
+        So a newcomer need not wait for a crowd that came before it, and a stranger that continues after an answer is served at once.
+        """
+        turn = (rank, next(self._numbers), Event())
+        insort(self._waiting, turn)
+        if not self._gives_turns:
+            self._gives_turns = True
+            gevent.spawn(self._give_turns)
+        try:
+            turn[2].wait()
+        except BaseException:  # its time is over
+            self._waiting = [each for each in self._waiting if each is not turn]
+            raise
+
+    def _give_turns(self) -> None:
+        """Give one turn after the other."""
+        while self._waiting:
+            self._waiting.pop()[2].set()
+            gevent.sleep(0)
+        self._gives_turns = False
+
+    # --- Making room ----------------------------------------------------------------------------
 
     def _make_room(self, room: _Room) -> bool:
         """Push a stranger out if a room is full; return whether there is a place."""

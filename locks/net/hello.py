@@ -11,7 +11,7 @@
 In place of each of these, either side may send a `Refusal`, and closes the connection. Each message is the body of a frame of at
 most `LONGEST` bytes.
 
-A proof is the HMAC-SHA-256 of a label and both hellos, with the secret as its key. So it covers both names and all else that was said.
+A proof is the HMAC-SHA-256 of a label and the frames of both hellos, with the secret as its key. So it covers both names and all else that was said.
 Both hellos have a random number, so a proof can't be used again. The labels differ, so it can't be sent back. The side that accepts
 proves itself after the other side has. The side that dials sends a proof for each secret that it knows (two while the secret is
 changed). A wrong proof only tells that it is of another secret.
@@ -31,6 +31,7 @@ from msgspec import Meta
 
 from locks.errors import InvalidOption, OperatingError
 from locks.model import check_node_name
+from locks.net.frames import frame
 from locks.net.secrets import MOST, Cookie
 from locks.ranges import plain
 
@@ -38,7 +39,6 @@ __all__ = [
     "ACCEPTS",
     "DIALS",
     "LONGEST",
-    "NoWay",
     "Peer",
     "Refused",
     "Settled",
@@ -72,12 +72,6 @@ class Settled(Refused):
     """A connection was not made because another one is kept, or none is needed."""
 
     cause: str = "settled"
-
-
-class NoWay(Refused):
-    """The address of a node is not known. This is no fault."""
-
-    cause: str = "no way"
 
 
 # --- Messages -----------------------------------------------------------------------------------
@@ -235,7 +229,7 @@ def recognise(
 
 
 def _said(label: bytes, *hellos: bytes) -> bytes:
-    return label + b"".join([len(hello).to_bytes(4, "big") + hello for hello in hellos])
+    return label + b"".join(map(frame, hellos))
 
 
 def _read(body: bytes, kind: type[M]) -> M:
@@ -269,6 +263,7 @@ def _unreadable(body: bytes) -> Refused:
 # --- Words for what is no hello -----------------------------------------------------------------
 
 # The first bytes of a TLS record: an alert or a handshake, of any version.
+CURE = "set tls= on both, or on neither"
 _TLS = (b"\x15\x03", b"\x16\x03")
 
 
@@ -276,9 +271,9 @@ def first_words(data: bytes) -> Refused:
     """Why a connection is refused that begins with bytes that are no frame."""
     if data.startswith(_TLS):
         return Refused(
-            "it uses TLS, but this node does not; set tls= on both, or on neither",
+            f"it uses TLS, but this node does not; {CURE}",
             cause="tls",
-            told="this node does not use TLS; set tls= on both, or on neither",
+            told=f"this node does not use TLS; {CURE}",
         )
     if data[:2].isalpha():
         return Refused(f"it uses another protocol, {_shown(data)}; the name or the port is wrong")
@@ -289,9 +284,9 @@ def tls_words(reason: str | None, text: str) -> Refused:
     """Why a connection is refused if TLS fails with this reason of OpenSSL."""
     if reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "PACKET_LENGTH_TOO_LONG"):
         return Refused(
-            "it does not use TLS, but this node does; set tls= on both, or on neither",
+            f"it does not use TLS, but this node does; {CURE}",
             cause="tls",
-            told="this node uses TLS; set tls= on both, or on neither",
+            told=f"this node uses TLS; {CURE}",
         )
     said = f"TLS failed: {plain(text)}; check the certificates of both"
     return Refused(said, cause="certificate")

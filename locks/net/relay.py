@@ -29,99 +29,40 @@ from __future__ import annotations
 import random
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Hashable, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-import msgspec
-from msgspec import Meta, Struct
+from msgspec import Struct
 
 from locks.errors import assert_never
 from locks.net.hello import Peer
 from locks.net.link import Link
-from locks.ranges import LONGEST_NAME, LONGEST_TEXT
+from locks.net.messages import CHUNK, WINDOW, BadMessage, NoWay, Open, Relay, Relaying, Took, encode
+from locks.ranges import LONGEST_TEXT, replace
 from locks.runtime.clock import monotonic, wall
 
 if TYPE_CHECKING:
     from locks.net.book import Book
-    from locks.otp.notices import Notices
-    from locks.otp.options import Options
+    from locks.net.notices import Notices
     from locks.runtime.executor import Executor
     from locks.runtime.inline import Turn
 
-__all__ = ["AnyLink", "NoWay", "Open", "Relay", "RelayedLink", "Relays", "Switch", "Took"]
+__all__ = ["AnyLink", "RelayedLink", "Relays", "Switch"]
 
-CHUNK = 16_384  # bytes of a frame that are sent at once
-WINDOW = 65_536  # bytes of a link that are on their way, at most
 LARGEST = 16 * 2**20  # bytes of a frame, and bytes that wait
-MOST = 1024  # links through a server over one connection
+MOST = 512  # links through a server over one connection
+MOST_IN_ALL = 16_384  # links through a server
 TRIED = 3  # servers to which an `Open` is sent at once
 PERIOD = 1.0  # seconds between two looks, and until the second attempt
 LONGEST = 5.0  # seconds between two attempts, at most
 WARNED = 5  # failed attempts in a row, until this is logged
 LINGER = 10.0  # seconds until a link that is not needed is closed
 
-Session = Annotated[int, Meta(ge=0, le=2**63 - 1)]
-Name = Annotated[str, Meta(max_length=LONGEST_NAME)]
 
-
-class Open(Struct, frozen=True, array_like=True, tag=40):
-    """A request for a link, or the answer that there is one now.
-
-    Attributes:
-        session: The number of the link.
-        sender: The node that has sent it first.
-        to: The node that it is for.
-        incarnation: The sender's.
-        via: The servers that have passed a request on, or will pass an answer on after the next one.
-        answers: Whether it is an answer.
-    """
-
-    session: Session
-    sender: Name
-    to: Name
-    incarnation: Annotated[int, Meta(ge=0)]
-    via: Annotated[tuple[Name, ...], Meta(max_length=2)] = ()
-    answers: bool = False
-
-
-class Relay(Struct, frozen=True, array_like=True, tag=41):
-    """A piece of a frame, and whether more pieces of it follow."""
-
-    session: Session
-    body: Annotated[bytes, Meta(max_length=CHUNK)]
-    more: bool = False
-
-
-class Took(Struct, frozen=True, array_like=True, tag=42):
-    """The sender has taken in so many bytes, so as many may follow."""
-
-    session: Session
-    size: Annotated[int, Meta(ge=1, le=WINDOW)]
-
-
-class NoWay(Struct, frozen=True, array_like=True, tag=43):
-    """A link does not exist, or no longer."""
-
-    session: Session
-    why: Annotated[str, Meta(max_length=LONGEST_TEXT)]
-
-
-Message = Open | Relay | Took | NoWay
-encode = msgspec.msgpack.Encoder().encode
-decode = msgspec.msgpack.Decoder(Message).decode
-
-
-class WrongRelay(Exception):
-    """A node has sent something that it must not send."""
-
-
-class _Way:
+class _Way(Struct):
     """One direction of a link at a server: where it leads, and the bytes that are on their way."""
 
-    __slots__ = ("on_way", "to")
-
-    def __init__(self, to: str) -> None:
-        self.to = to
-        self.on_way = 0
+    to: str
+    on_way: int = 0
 
 
 class Switch:
@@ -131,6 +72,9 @@ class Switch:
         name: The server.
         links: Its connections, by node.
         servers: Returns the servers that it is connected with.
+
+    Attributes:
+        servers: The same.
     """
 
     def __init__(
@@ -138,17 +82,17 @@ class Switch:
     ) -> None:
         self._name = name
         self._links = links
-        self._servers = servers
+        self.servers = servers
         self._ways: defaultdict[str, dict[int, _Way]] = defaultdict(dict)
 
     def __len__(self) -> int:
         return sum(map(len, self._ways.values())) // 2
 
-    def take(self, hop: str, message: Message, frame: bytes) -> None:
+    def take(self, hop: str, message: Relaying, frame: bytes) -> None:
         """Pass on a message that has come over a connection, as `frame`.
 
         Raises:
-            WrongRelay: The other node must not send it.
+            BadMessage: The other node must not send it.
         """
         way = self._ways[hop].get(message.session)
         if isinstance(message, Open):
@@ -157,7 +101,7 @@ class Switch:
             if isinstance(message, Relay):
                 way.on_way += len(message.body)
                 if way.on_way > WINDOW:
-                    raise WrongRelay(f"it is {way.on_way} bytes ahead; the limit is {WINDOW}")
+                    raise BadMessage(f"it is {way.on_way} bytes ahead; the limit is {WINDOW}")
             elif isinstance(message, Took):
                 self._ways[way.to][message.session].on_way -= message.size
             if isinstance(message, NoWay):
@@ -172,25 +116,25 @@ class Switch:
         if self._links[hop].peer.hidden and (
             message.sender != hop or (via and not message.answers)
         ):
-            raise WrongRelay(f"it opens a link in the name of {message.sender}")
+            raise BadMessage(f"it opens a link in the name of {message.sender}")
         if message.answers:
             to = via[-1] if via else message.to
             if self._remember(hop, to, message.session):
-                self.say(to, msgspec.structs.replace(message, via=via[:-1]))
+                self.say(to, replace(message, via=via[:-1]))
             else:
                 self.say(hop, NoWay(message.session, f"{self._name} has no way to {to}"))
         elif len(via) < 2:
-            ways = [message.to] if message.to in self._links else [] if via else self._servers()
+            ways = [message.to] if message.to in self._links else [] if via else self.servers()
             for to in ways:
                 if to != hop:
-                    self.say(to, msgspec.structs.replace(message, via=(*via, self._name)))
+                    self.say(to, replace(message, via=(*via, self._name)))
 
     def _remember(self, one: str, other: str, session: int) -> bool:
         """Remember a link; return whether there is a way, and room."""
-        for end in (one, other):
-            ways = self._ways[end]
-            if end not in self._links or one == other or session in ways or len(ways) >= MOST:
-                return False
+        if one == other or other not in self._links or len(self) >= MOST_IN_ALL:
+            return False
+        if any(session in self._ways[n] or len(self._ways[n]) >= MOST for n in (one, other)):
+            return False
         self._ways[one][session], self._ways[other][session] = _Way(other), _Way(one)
         return True
 
@@ -204,7 +148,7 @@ class Switch:
             del self._ways[hop][session]
             self.say(hop, NoWay(session, why))
 
-    def say(self, to: str, message: Message) -> None:
+    def say(self, to: str, message: Relaying) -> None:
         """Send a message over a connection, if there is one."""
         if to in self._links:
             self._links[to].send(encode(message))
@@ -252,8 +196,6 @@ class RelayedLink:
             if self.waiting > LARGEST:
                 why = f"{self.peer.name} does not read: {self.waiting} bytes wait for it"
                 self._relays.turn.post(self.lose, why)
-
-    send_along = send
 
     def _flush(self) -> None:
         while self._out and len(self._out[0].body) <= self._room:
@@ -306,15 +248,16 @@ AnyLink = Link | RelayedLink
 
 
 class Home(Protocol):
-    """What links through servers need of a node's connections (`locks.otp.distribution`)."""
+    """What links through servers need of a node's connections (`locks.net.network`)."""
 
     name: str
     incarnation: int
     links: dict[str, Link]
     relayed: dict[str, RelayedLink]
     named: set[str]
+    refusals: dict[str, str]
     book: Book
-    options: Options
+    is_client: bool
     notices: Notices
     is_running: bool
 
@@ -323,18 +266,19 @@ class Home(Protocol):
         ...  # pragma: no cover
 
 
-class _Attempt:
-    """What is known of attempts to open a link: its last session, how many failed, when the next is due."""
+class _Attempt(Struct):
+    """Attempts to open a link: the last session, how many failed, and when the next one is due."""
 
-    session = failures = 0
-    due = 0.0
+    session: int = 0
+    failures: int = 0
+    due: float = 0.0
 
 
 class Relays:
     """The links of one node through servers.
 
     Args:
-        distribution: Its connections.
+        network: Its connections.
         turn: Its turn.
         executor: Calls something later.
         servers: Returns the servers that it is connected with.
@@ -350,7 +294,7 @@ class Relays:
 
     def __init__(
         self,
-        distribution: Home,
+        network: Home,
         turn: Turn,
         executor: Executor,
         *,
@@ -360,17 +304,16 @@ class Relays:
         on_down: Callable[[RelayedLink], object],
         on_frame: Callable[[RelayedLink, bytes], object],
     ) -> None:
-        self.links = distribution.relayed
-        self.switch = Switch(distribution.name, distribution.links, servers)
+        self.links = network.relayed
+        self.switch = Switch(network.name, network.links, servers)
         self.turn = turn
         self.on_frame = on_frame
-        self._distribution = distribution
+        self._distribution = network
         self._executor = executor
-        self._servers = servers
         self._needed = needed
         self._on_up = on_up
         self._on_down = on_down
-        self._name = distribution.name
+        self._name = network.name
         self._sessions: dict[int, RelayedLink] = {}
         self._attempts: dict[str, _Attempt] = {}
         self._wishes: dict[Hashable, Collection[str]] = {}
@@ -392,11 +335,11 @@ class Relays:
 
     def look(self, at_once: bool = False) -> None:
         """Open the links that are needed and due, or all of them, and close those that are not needed."""
-        now, distribution = monotonic(), self._distribution
-        if not distribution.is_running:
+        now, network = monotonic(), self._distribution
+        if not network.is_running:
             return
-        wished = distribution.named.union(*self._wishes.values()) - distribution.book.known.keys()
-        needed = {*self._needed(), *wished} - {self._name} - distribution.links.keys()
+        wished = network.named.union(*self._wishes.values()) - network.book.known.keys()
+        needed = {*self._needed(), *wished} - {self._name} - network.links.keys()
         for name in self._attempts.keys() - needed:
             del self._attempts[name]
         for name in needed - self.links.keys():
@@ -422,6 +365,8 @@ class Relays:
     def _try(self, name: str) -> None:
         attempt = self._attempts.setdefault(name, _Attempt())
         attempt.due = monotonic() + min(LONGEST, PERIOD * 2 ** min(attempt.failures, WARNED))
+        if attempt.failures and name in self._distribution.named:
+            self._distribution.refusals[name] = "no server of this node leads to it"
         attempt.failures += 1
         if attempt.failures == WARNED:
             text = (
@@ -431,7 +376,7 @@ class Relays:
             self._distribution.notices.warn("relay", name, text, self._name, name)
         by_time = (int(wall() * 1000) << 20) + random.getrandbits(20)
         attempt.session = min(max(by_time, attempt.session + 1), 2**63 - 1)
-        servers = self._servers()
+        servers = self.switch.servers()
         for server in random.sample(servers, min(TRIED, len(servers))):
             self.switch.say(server, self._open(attempt.session, name))
         self._look_later()
@@ -441,45 +386,40 @@ class Relays:
 
     # --- Input ----------------------------------------------------------------------------------
 
-    def take(self, hop: Link, frame: bytes) -> None:
-        """Take in a frame of a connection: for a link that ends here, or to be passed on."""
-        try:
-            message = decode(frame)
-            link = self._sessions.get(message.session)
-            if isinstance(message, Open) and message.to == self._name:
-                self._opened(hop, message, link)
-            elif (
-                not isinstance(message, Open) and link is not None and link.server == hop.peer.name
-            ):
-                link.take(message)
-            elif not self._distribution.options.hidden:
-                self.switch.take(hop.peer.name, message, frame)
-        except (msgspec.DecodeError, UnicodeDecodeError, WrongRelay) as error:
-            name, text = hop.peer.name, "%s closed the connection to %s: %s"
-            self._distribution.notices.warn("wrong message", name, text, self._name, name, error)
-            hop.lose(f"it sent a wrong message: {error}")
+    def take(self, hop: Link, message: Relaying, frame: bytes) -> None:
+        """Take in a frame of a connection: for a link that ends here, or to be passed on.
+
+        Raises:
+            BadMessage: The other node must not send it.
+        """
+        link = self._sessions.get(message.session)
+        if isinstance(message, Open) and message.to == self._name:
+            self._opened(hop, message, link)
+        elif not isinstance(message, Open) and link is not None and link.server == hop.peer.name:
+            link.take(message)
+        elif not self._distribution.is_client:
+            self.switch.take(hop.peer.name, message, frame)
 
     def _opened(self, hop: Link, message: Open, known: RelayedLink | None) -> None:
         """Take in a request for a link, or an answer."""
         name, session, server = message.sender, message.session, hop.peer.name
         attempt, link = self._attempts.get(name), self.links.get(name)
-        if hop.peer.hidden or known is not None or not self._distribution.may_meet(name):
+        if hop.peer.hidden or known is not None:
             return
-        if message.answers:
-            if attempt is None or session != attempt.session or link is not None:
-                self.switch.say(
-                    server, NoWay(session, f"{self._name} has another link, or needs none")
-                )
-                return
-        elif (attempt and session <= attempt.session) or (link and session <= link.session):
-            return  # of two, the larger is kept
-        else:
-            if link is not None:
-                link.lose(f"{name} has opened another one")
+        last = max(attempt.session if attempt else -1, link.session if link else -1)
+        fits = link is None and session == last if message.answers else session > last
+        if not fits or not self._distribution.may_meet(name):
+            why = f"{self._name} has another link, or takes none"
+            self.switch.say(server, NoWay(session, why))
+            return
+        if link is not None:
+            link.lose(f"{name} has opened another one")
+        if not message.answers:
             self.switch.say(server, self._open(session, name, via=message.via[:-1], answers=True))
         peer = Peer(name, message.incarnation, hidden=True)  # it has no lock server for this one
         link = RelayedLink(self, peer, server, session, message.answers)
         self.links[name] = self._sessions[session] = link
+        self._distribution.refusals.pop(name, None)
         self._on_up(link)
 
     # --- The end --------------------------------------------------------------------------------

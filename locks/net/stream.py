@@ -21,7 +21,7 @@ from locks.errors import InvalidOption
 from locks.net.addresses import Address, HostAndPort, UnixAddress
 from locks.net.frames import frame
 from locks.net.hello import LONGEST, Refused, first_words
-from locks.net.tls import Tls, wrong_host
+from locks.net.tls import TLS, Tls, wrong_host
 
 if TYPE_CHECKING:
     import ssl
@@ -59,7 +59,7 @@ class Stream:
         self._tls: Tls | None = None
         self._arrived = b""  # and not taken
         self._is_unix = sock.family == socket.AF_UNIX
-        if sock.family != socket.AF_UNIX:
+        if not self._is_unix:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     @classmethod
@@ -132,9 +132,12 @@ class Stream:
         self._tls = tls
         self._arrived = tls.decrypt(b"")  # what came along with the end of the handshake
 
-    def wrong_host(self, host: str) -> str | None:
-        """What is wrong if the other side's certificate is not for this host; `None` without TLS."""
-        return None if self._tls is None else wrong_host(self._tls.certificate, host)
+    def check_host(self, files: TLS | None, name: str) -> None:
+        """Raise `Refused` if the other side's certificate must be for the host in its node's name, and is not."""
+        if self._tls is not None and files is not None and files.check_hostname:
+            wrong = wrong_host(self._tls.certificate, name.partition("@")[2])
+            if wrong is not None:
+                raise Refused(wrong, cause="certificate")
 
     def first_byte(self) -> bytes:
         """Wait until the other side sends something, or closes; return the first byte, still unread."""

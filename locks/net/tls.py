@@ -195,7 +195,12 @@ class TLS(NamedTuple):
         return made[0], made[1]
 
     def own(self) -> Certificate:
-        """The node's certificate; `contexts` has checked the file."""
+        """The node's certificate.
+
+        Raises:
+            InvalidOption: A file can't be read, or is not what it should be.
+        """
+        self.contexts()
         import _ssl
 
         # Python's only function that decodes a certificate that nobody has presented.
@@ -204,7 +209,6 @@ class TLS(NamedTuple):
 
     def check_is_for(self, name: str) -> None:
         """Raise `InvalidOption` if the certificate of a node that listens is for another host: all others would refuse it."""
-        self.contexts()
         own, host = self.own(), name.partition("@")[2]
         if self.check_hostname and wrong_host(own, host) is not None:
             raise InvalidOption(
@@ -219,7 +223,6 @@ class TLS(NamedTuple):
         Raises:
             InvalidOption: A file can't be read, or is not what it should be.
         """
-        self.contexts()
         return host_of(self.own(), host) if self.check_hostname else host
 
 
@@ -274,5 +277,5 @@ class Keys(NamedTuple):
     def __str__(self) -> str:
         """For a log: no secret."""
         count = len(self.cookies.each)
-        said = "1 cookie" if count == 1 else f"{count} cookies, the first of which it uses itself"
+        said = "1 cookie" if count == 1 else f"{count} cookies"
         return said if self.tls is None else f"{said}, and the certificate {self.tls.certificate}"

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 from locks.runtime.first_use import at_first_use
 
 if TYPE_CHECKING:
+    from locks.net.actors import RemoteError, RemoteRef
     from locks.node.node import Node
     from locks.node.peers.cluster import NodeDown, NodeUp
-    from locks.otp.process.remote import RemoteError, RemoteRef
 
 __all__ = ["Node", "NodeDown", "NodeUp", "RemoteError", "RemoteRef"]
 
@@ -31,8 +31,8 @@ _get, __dir__ = at_first_use(
         "Node": "locks.node.node",
         "NodeDown": "locks.node.peers.cluster",
         "NodeUp": "locks.node.peers.cluster",
-        "RemoteError": "locks.otp.process.remote",
-        "RemoteRef": "locks.otp.process.remote",
+        "RemoteError": "locks.net.actors",
+        "RemoteRef": "locks.net.actors",
     },
 )
 

@@ -211,10 +211,10 @@ class Dispatch:
             return  # alone, there is nobody to send it to
         cluster = self.cluster
         if isinstance(effect, ToAgent):
-            cluster.to_agent(effect.agent, effect.message)
+            cluster.send_to_agent(effect.agent, effect.message)
         else:
             assert isinstance(sender, Agent)
-            cluster.to_server(effect.node, sender.id, effect.message)
+            cluster.send_to_server(effect.node, sender.id, effect.message)
 
     # --- The end of a turn ----------------------------------------------------------------------
 

@@ -18,12 +18,8 @@ from locks.core.facts import AskMark, AskMarks, Mark, MarkFact, MarkPage
 from locks.node.peers.local_node import Connections, LocalNode
 from locks.node.ports import Servers
 from locks.node.state import State
-from locks.otp.bytes.fields import BadMessage
-from locks.otp.bytes.terms import Reference
-from locks.ranges import one_line
+from locks.ranges import one_line, replace
 from locks.runtime.away import begin_in_thread
-from locks.wire.facts import pack_question, unpack_answer
-from locks.wire.forms import LOCK_SERVER
 
 __all__ = ["Memory", "memory_of"]
 
@@ -67,7 +63,7 @@ class Memory:
             node.name, node.server.record.started, servers.nodes, servers.copies
         )
         self._told: dict[str, Told] = {}  # in this round
-        self._open: dict[str, Reference] = {}  # the calls of this round
+        self._open: dict[str, int] = {}  # the calls of this round
         self._pages = 0  # that were read
         self._state = None if file is None else State(file, node.name)
         self._kept_for: tuple[str, ...] = ()  # the same, as it is written
@@ -125,7 +121,7 @@ class Memory:
         complete = self._recovery.complete
         servers = self._servers.around(question.lock_id)
         fact = self._marks.answer(question, since, complete, servers, now)
-        return fact._replace(trouble=self._trouble)
+        return replace(fact, trouble=self._trouble)
 
     def answer_when_kept(self, question: AskMark, tell: Callable[[MarkFact], object]) -> None:
         """Answer likewise, when the mark of the question is kept, or that has failed."""
@@ -206,8 +202,8 @@ class Memory:
         if self._open and (looks or self._pages > pages):
             self._soon(cluster, self._pages, looks - 1 if self._pages == pages else LOOKS)
             return
-        for reference in self._open.values():
-            cluster.processes.give_up(reference)
+        for number in self._open.values():
+            cluster.exchange.give_up(number)
         self._open.clear()
         self.recover(cluster)
 
@@ -221,8 +217,7 @@ class Memory:
             first: What its first page said of it.
         """
         told = partial(self._answered, cluster, name, first)
-        question = pack_question(AskMarks(after))
-        self._open[name] = cluster.processes.call(name, LOCK_SERVER, question, told)
+        self._open[name] = cluster.exchange.call(name, AskMarks(after), told)
 
     def _answered(
         self,
@@ -233,7 +228,7 @@ class Memory:
         said: Any,
     ) -> None:
         self._open.pop(name, None)
-        page = _page(said) if answered else None
+        page = said if answered and isinstance(said, MarkPage) else None
         if page is not None and (first is None or first.started == page.started):
             self._pages += 1
             now = self._node.server.record.now()
@@ -249,12 +244,3 @@ class Memory:
             self._recovery.round_over(self._told)
             self._told = {}
             self._keep()
-
-
-def _page(said: Any) -> MarkPage | None:
-    """The page that an answer is; `None` if the node runs the original, which gives no such answer."""
-    try:
-        answer = unpack_answer(said)
-    except BadMessage:
-        return None
-    return answer if isinstance(answer, MarkPage) else None

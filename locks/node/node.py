@@ -21,7 +21,7 @@ import pykka
 from locks.core.agent.lines import Lines
 from locks.core.statistics import NodeStatistics, TrafficStatistics
 from locks.errors import InvalidOption, MisuseError, NodeNotRunning
-from locks.lock_ids import Atom, shown
+from locks.lock_ids import shown
 from locks.model import (
     SERIAL_BITS,
     AgentId,
@@ -47,6 +47,7 @@ from locks.node.observing.statistics import Counters
 from locks.node.ports import Background, Scope, Servers
 from locks.node.server import Server, listener
 from locks.node.services import Service, Services
+from locks.ranges import LONGEST_NAME
 from locks.runtime import interrupts
 from locks.runtime.actor import end_all
 from locks.runtime.addressed import OfAnotherNode, register, register_first
@@ -65,17 +66,17 @@ from locks.runtime.native import insist
 from locks.runtime.shown import Shown
 
 if TYPE_CHECKING:
+    from locks.net import actors as remotes
     from locks.net import addresses
+    from locks.net import notices as noted
+    from locks.node import options as nodes
     from locks.node.peers import cluster as clusters
-    from locks.otp import notices as noted
-    from locks.otp import options as otp
-    from locks.otp.process import remote as remotes
 else:  # alone it needs nothing of what these stand on
     clusters = Unloaded("locks.node.peers.cluster")
-    noted = Unloaded("locks.otp.notices")
-    otp = Unloaded("locks.otp.options")
+    noted = Unloaded("locks.net.notices")
+    nodes = Unloaded("locks.node.options")
     addresses = Unloaded("locks.net.addresses")
-    remotes = Unloaded("locks.otp.process.remote")
+    remotes = Unloaded("locks.net.actors")
 
 __all__ = ["Node", "Service", "Trace"]
 
@@ -130,7 +131,7 @@ class Node(metaclass=Shown):
         self,
         name: str,
         trace: Trace | None = None,
-        options: otp.Options | None = None,
+        options: nodes.Options | None = None,
         register_agents: bool = False,
         log_waits_longer_than: float = LONG,
         *,
@@ -203,7 +204,7 @@ class Node(metaclass=Shown):
 
     def _address_of(self, name: str) -> str | None:
         """The address from which another node is connected; `None` if it is not."""
-        return None if self.cluster is None else self.cluster.distribution.address_of(name)
+        return None if self.cluster is None else self.cluster.network.address_of(name)
 
     # --- Its life -------------------------------------------------------------------------------
 
@@ -374,7 +375,7 @@ class Node(metaclass=Shown):
         for agent in list(self.agents_by_id.values()):
             agent.leave_to_parent()
         if self.cluster is not None:
-            self.cluster.distribution.leave_to_parent()
+            self.cluster.network.leave_to_parent()
 
     def add_dependent(self, actor: pykka.ActorRef[Any]) -> None:
         """From now on the actor ends with the node.
@@ -445,8 +446,8 @@ class Node(metaclass=Shown):
 
     def look_awake(self) -> None:
         """Notice the loss of locks that others have been given while this program did not run, before a question is answered."""
-        if self.cluster is not None and self.cluster.distribution.may_have_slept:
-            self.turn.run_surely(self.cluster.distribution.look_awake)
+        if self.cluster is not None and self.cluster.network.may_have_slept:
+            self.turn.run_surely(self.cluster.network.look_awake)
 
     def _needs_cluster(self) -> clusters.Cluster:
         self.check_running()
@@ -465,7 +466,7 @@ class Node(metaclass=Shown):
     @property
     def address(self) -> addresses.HostAndPort | None:
         """Where it listens for other nodes, host and port; `None` if it does not."""
-        return None if self.cluster is None else self.cluster.distribution.address
+        return None if self.cluster is None else self.cluster.network.address
 
     def nodes(self, *, hidden: bool = False) -> list[str]:
         """The nodes that it is connected with; either client nodes, or the others.
@@ -474,7 +475,7 @@ class Node(metaclass=Shown):
         """
         if self.cluster is None:
             return []
-        links = list(self.cluster.distribution.links.values())
+        links = list(self.cluster.network.links.values())
         names = [link.peer.name for link in links if link.peer.hidden is bool(hidden)]
         return sorted([*names, *self.cluster.relays.links] if hidden else names)
 
@@ -494,17 +495,17 @@ class Node(metaclass=Shown):
         """
         cluster = self._needs_cluster()
         check_timeout(timeout)
-        distribution = cluster.distribution
-        options = distribution.options
+        network = cluster.network
+        options = cluster.options
         address: addresses.Address | None = None
         if (
             isinstance(peer, str)
             and ":" not in peer
-            and (options.hidden or peer in distribution.book.known)
+            and (options.hidden or peer in network.book.known)
         ):
             name = check_node_name(peer)
         else:
-            name, address = otp.parse_peer(peer)
+            name, address = nodes.parse_peer(peer)
         if name == self.name:
             raise InvalidOption(f"can't connect {name} to itself; name another node", peer=name)
         if address is not None:
@@ -535,7 +536,7 @@ class Node(metaclass=Shown):
             Whether it was connected.
         """
         (name,) = check_nodes([name])
-        was_connected = self.turn.run(self._needs_cluster().distribution.disconnect, name)
+        was_connected = self.turn.run(self._needs_cluster().network.disconnect, name)
         self.refusals[name] = (
             f"{self.name} was told by disconnect() to stay disconnected from {name}"
         )
@@ -571,13 +572,18 @@ class Node(metaclass=Shown):
         self.turn.run(cluster.register, name, actor)
 
     def remote(self, name: str, node: str) -> remotes.RemoteRef:
-        """A reference to the actor, or the Erlang process, of this name on another node.
+        """A reference to the actor of this name on another node.
 
         Raises:
-            InvalidOption: No process can have that name.
+            InvalidOption: The name is too long.
         """
-        Atom(check_text(name))
-        return self._needs_cluster().remotes.ref(check_text(node), check_text(name))
+        name = check_text(name)
+        if len(name) > LONGEST_NAME:
+            raise InvalidOption(
+                f"the name {shown(name)} has {len(name)} characters; the limit is {LONGEST_NAME}",
+                name=shown(name),
+            )
+        return self._needs_cluster().actors.ref(check_text(node), name)
 
     def link(self, actor: Client, other: remotes.RemoteRef) -> None:
         """Link an actor, a greenlet or a thread of this node to a process of another one.

@@ -196,9 +196,9 @@ class Servers(NamedTuple):
 @lru_cache(maxsize=1024)
 def _placed(key: tuple[Any, ...], servers: tuple[str, ...], copies: int) -> tuple[str, ...]:
     from locks.core.placement import place
-    from locks.otp.bytes.etf import encode
+    from locks.net.messages import encode
 
-    return place(encode(*key), servers, copies)
+    return place(encode(key), servers, copies)
 
 
 class Spans(Protocol):

@@ -15,12 +15,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from locks.core.facts import Mark, MarkPage
+from locks.core.facts import Mark
 from locks.errors import InvalidOption
-from locks.otp.bytes.etf import decode, encode
-from locks.otp.bytes.fields import BadMessage
+from locks.net.messages import BadMessage, decode_part, encode
 from locks.runtime.native import native_lock
-from locks.wire.facts import pack_answer, unpack_answer
 
 if TYPE_CHECKING:
     import sqlite3
@@ -170,7 +168,7 @@ class State:
             query("delete from marks where until <= ?", (now,))
             rows = []
             for number, mark in enumerate(marks, self._next):
-                packed = encode(pack_answer(MarkPage((mark,), 0, True, 0, 0, ())))
+                packed = encode(mark)
                 rows.append((number, mark.until, packed, _checksum(packed, number, mark.until)))
             query_many = connection.executemany
             query_many("insert into marks values (?, ?, ?, ?)", rows)
@@ -200,7 +198,4 @@ def _about(name: str, servers: Iterable[str], count: int, total: int) -> tuple[s
 def _unpacked(packed: Any, checksum: Any, number: int, until: int) -> Mark:
     if _checksum(packed, number, until) != checksum:
         raise ValueError("a checksum is wrong")
-    page = unpack_answer(decode(packed))
-    if not isinstance(page, MarkPage):
-        raise ValueError("a mark is none")
-    return page.marks[0]
+    return decode_part(packed, Mark)

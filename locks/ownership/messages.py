@@ -12,7 +12,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, NamedTuple
 
-from locks.ranges import Number, Size, Version
+from msgspec import Meta
+
+from locks.ranges import Message, Number, Version
 
 __all__ = [
     "Agree",
@@ -23,7 +25,6 @@ __all__ = [
     "FromWorker",
     "Gone",
     "Grant",
-    "Group",
     "GroupsReleased",
     "Idle",
     "Leaving",
@@ -39,10 +40,10 @@ __all__ = [
 
 
 MOST_GROUPS = 1 << 15  # for workers on several nodes: all groups of one must fit into a message
-AnyWorker = Annotated[Any, "worker"]  # marked for the wire, which has a form for them
-Group = Annotated[int, "group"]
-Groups = Annotated[tuple[Group, ...], Size(MOST_GROUPS)]
-Owned = Annotated[Mapping[int, int], "the token of each group"]
+AnyWorker = Any
+Groups = Annotated[tuple[Number, ...], Meta(max_length=MOST_GROUPS)]
+Owned = Annotated[Mapping[Number, Version], Meta(max_length=MOST_GROUPS)]
+"""The token of each group."""
 
 
 # --- From the worker's threads to its participant -------------------------------------------------
@@ -52,7 +53,7 @@ class Gone(NamedTuple):
     """The worker has ended, or has done its last task."""
 
 
-class Leaving(NamedTuple):
+class Leaving(Message, frozen=True):
     """The worker will leave after its present tasks. The participant passes this on."""
 
 
@@ -66,7 +67,7 @@ FromWorker = Gone | Leaving | Idle
 # --- From a participant to the session ------------------------------------------------------------
 
 
-class Report(NamedTuple):
+class Report(Message, frozen=True):
     """The participant takes part from now on.
 
     Attributes:
@@ -78,7 +79,7 @@ class Report(NamedTuple):
     agreements: Number
 
 
-class GroupsReleased(NamedTuple):
+class GroupsReleased(Message, frozen=True):
     """Revoked groups were released."""
 
     groups: Groups
@@ -90,13 +91,13 @@ ToSession = Report | GroupsReleased | Leaving
 # --- From the session to a participant, which is `worker` -----------------------------------------
 
 
-class Welcome(NamedTuple):
+class Welcome(Message, frozen=True):
     """Continue with the reported groups."""
 
     worker: AnyWorker
 
 
-class Grant(NamedTuple):
+class Grant(Message, frozen=True):
     """These groups are your own from now on."""
 
     worker: AnyWorker
@@ -104,14 +105,14 @@ class Grant(NamedTuple):
     token: Version
 
 
-class Revoke(NamedTuple):
+class Revoke(Message, frozen=True):
     """Release these groups, after their present tasks."""
 
     worker: AnyWorker
     groups: Groups
 
 
-class Renew(NamedTuple):
+class Renew(Message, frozen=True):
     """These groups stay your own; their token is larger from now on."""
 
     worker: AnyWorker
@@ -119,7 +120,7 @@ class Renew(NamedTuple):
     token: Version
 
 
-class Closed(NamedTuple):
+class Closed(Message, frozen=True):
     """The session is over: begin nothing until another one welcomes you."""
 
     worker: AnyWorker

@@ -106,9 +106,8 @@ def start(
         name: The node's name, `name@host`; `node@localhost` by default; a client node gets a unique
             name by default.
         cookie: The secret that the nodes of a cluster share. A node needs it to connect to other nodes.
-            16 to 255 characters of Latin-1, without white space. Several: the node proves itself with the first one, and
-            accepts all; it tries the next one where one is refused. A `Path`: a file with one in each line, which is read
-            again when no cookie in it is accepted.
+            16 to 255 characters, without white space. Several: the node proves itself with each, and
+            accepts each. A `Path`: a file with one in each line, which is read again when no cookie in it is accepted.
         listen: Where it accepts connections: `"host:port"`, `(host, port)`, or a port on
             loopback; a free port on loopback by default. `False` does not listen, which is the
             default without mesh.
@@ -384,7 +383,7 @@ def _ready(node: Node) -> Node:
     servers = node.servers
     try:
         if node.cluster is not None and servers is not None and node.name not in servers.nodes:
-            found = node.cluster.distribution.options.locator is not None
+            found = node.cluster.options.locator is not None
             node.cluster.arrivals.await_servers(servers, CONNECTED_WITHIN, found=found)
             node.check_running()  # it may have been stopped at the very end of the wait
     finally:

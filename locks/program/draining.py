@@ -56,5 +56,5 @@ def _turn_away(node: Node) -> set[str]:
     requesters = node.server.machine.table.requesters.items()
     busy = {agent.node for agent, requester in requesters if holds_up(requester.all())}
     servers = () if node.servers is None else node.servers.nodes
-    node.cluster.distribution.turn_away(keep=busy.union(servers))
+    node.cluster.network.turn_away(keep=busy.union(servers))
     return busy

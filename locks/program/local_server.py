@@ -26,7 +26,7 @@ from pathlib import Path
 from locks.net.addresses import UnixAddress
 from locks.node.marks import memory_of
 from locks.node.node import Node
-from locks.otp.options import Options
+from locks.node.options import Options
 from locks.program.folder import Claim, Folder
 from locks.program.local import READY, server_name
 from locks.program.serving import open_many_files, settle
@@ -237,7 +237,7 @@ class Serving:
     def _is_deserted(self) -> bool:
         """Whether no program is connected or connecting."""
         cluster = self._node.cluster
-        return cluster is None or cluster.distribution.is_deserted
+        return cluster is None or cluster.network.is_deserted
 
     def _remembers(self) -> bool:
         """Whether it must stay to remember what is done."""

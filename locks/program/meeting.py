@@ -13,11 +13,12 @@ from typing import Any
 from locks.errors import OperatingError
 from locks.net.addresses import Address, Locator
 from locks.net.secrets import Cookie
+from locks.net.tls import TLS
 from locks.node.client.refusals import check_may_wait
 from locks.node.client.scope import Here
 from locks.node.node import Node
+from locks.node.options import Options, parse_servers
 from locks.node.peers.cluster import Cluster as Cluster  # which the node needs then
-from locks.otp.options import TLS, Options, parse_servers
 from locks.program.local import LocalServer, servers_by_word
 from locks.runtime.away import call_in_thread
 from locks.runtime.clock import monotonic
@@ -32,6 +33,7 @@ __all__ = [
     "are_others",
     "located_again",
     "options_of",
+    "parse_servers",
     "servers_by_word",
 ]
 
@@ -123,7 +125,7 @@ def _find_servers(locator: Locator, timeout: float) -> Mapping[str, Address]:
 def are_others(node: Node, servers: Iterable[str] | Locator) -> bool:
     """Whether these are not the servers that a node was started with."""
     if isinstance(servers, Locator):
-        options = None if node.cluster is None else node.cluster.distribution.options
+        options = None if node.cluster is None else node.cluster.options
         return options is None or options.locator != servers
     known = () if node.servers is None else node.servers.nodes
     return parse_servers(servers).keys() != set(known)

@@ -42,7 +42,7 @@ class Origin(NamedTuple):
 def origin_in(node: Node, nodes: Nodes | None) -> Origin:
     """Where a node takes a lock; `nodes` as it was given for it."""
     cluster = node.cluster
-    options = None if cluster is None else cluster.distribution.options
+    options = None if cluster is None else cluster.options
     own = options is None or isinstance(nodes, Here)
     names: tuple[str, ...] = ()
     if not own:

@@ -52,13 +52,13 @@ class Reloading:
     def read_again(self, node: Node) -> None:
         """Read them, and log what has come of it; if a file is wrong, all stays as it was."""
         assert node.cluster is not None
-        distribution = node.cluster.distribution
+        network = node.cluster.network
         try:
             now = self._counting(read_settings())
             fixed = need_restart(now, self._before)
             values = arguments(now)
-            tls = None if distribution.keys.tls is None else values.get("tls")
-            changed = distribution.read_keys(values.get("cookie"), tls)
+            tls = None if network.keys.tls is None else values.get("tls")
+            changed = network.read_keys(values.get("cookie"), tls)
         except InvalidOption as error:
             logger.error("%s can't read its files again, and stays as it was: %s", node.name, error)
             return
@@ -67,7 +67,7 @@ class Reloading:
             setting = now.get(name) or self._before[name]
             logger.warning(text, node.name, name, setting.source)
         news = "new ones are in force" if changed else "nothing is new"
-        logger.info("%s has read its files again, %s: %s", node.name, news, distribution.keys)
+        logger.info("%s has read its files again, %s: %s", node.name, news, network.keys)
 
     def _counting(self, settings: Mapping[str, Setting]) -> dict[str, Setting]:
         return {name: each for name, each in settings.items() if name not in self._given}

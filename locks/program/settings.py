@@ -219,7 +219,7 @@ def arguments(settings: Mapping[str, Setting]) -> dict[str, Any]:
     if not settings:
         return {}
     from locks.net.secrets import Cookie, read_cookies
-    from locks.otp.options import TLS
+    from locks.net.tls import TLS
     from locks.program.local import servers_by_word
 
     values = {name: setting.value for name, setting in settings.items()}

@@ -19,6 +19,7 @@ number of actors. Their owner (a node) knows them and stops them.
 
 from __future__ import annotations
 
+import os
 import queue
 import sys
 from collections.abc import Callable
@@ -35,6 +36,7 @@ from locks.errors import MisuseError
 from locks.runtime.actor import GeventFuture
 from locks.runtime.inline import Turn
 from locks.runtime.monitor import DeathWatch, Mortal
+from locks.runtime.native import native_rlock
 
 if TYPE_CHECKING:
     from pykka._actor import ActorInbox
@@ -49,6 +51,8 @@ __all__ = [
     "register",
     "register_first",
 ]
+
+_making = native_rlock()  # while a watch is made
 
 
 class Later(NamedTuple):
@@ -268,9 +272,11 @@ class InlineActor(OwnReference):
     def watch(self) -> DeathWatch:  # type: ignore[override]
         """Its monitors."""
         if self._watch is None:
-            self._watch = DeathWatch()
-            if self._stopped:
-                self._watch.fire(self, "noproc")
+            made = DeathWatch()
+            with _making:  # two threads may be the first
+                self._watch = self._watch or made
+            if self._stopped and self._watch is made:
+                made.fire(self, "noproc")
         return self._watch
 
     def _stop(self, future: pykka.Future[Any] | None) -> None:
@@ -304,3 +310,12 @@ def register_first(ref: pykka.ActorRef[Any]) -> None:
     """
     with ActorRegistry._actor_refs_lock:
         ActorRegistry._actor_refs.insert(0, ref)
+
+
+def _forked() -> None:
+    """In a child: a thread of the parent may have held it."""
+    global _making
+    _making = native_rlock()
+
+
+os.register_at_fork(after_in_child=_forked)

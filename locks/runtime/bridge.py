@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import atexit
 import sys
+from contextlib import suppress
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -57,8 +58,8 @@ class Bridge(greenlet.greenlet):
     """Runs functions, one after the other, for clients that may not block.
 
     A new greenlet costs as much as ten calls (Python gives it its own stack), so bridges are
-    reused. An idle bridge is referenced by its thread's list alone, and by no frame of its own: dropping it
-    ends it, when the list is full and when the thread ends.
+    reused. Idle ones end with their thread. Merely dropping them would not do: the traceback of an error
+    may refer to a bridge for longer than its thread lives, and what a greenlet of a dead thread refers to is never freed.
 
     Attributes:
         client: The client for which it runs a function now.
@@ -78,8 +79,8 @@ class Bridge(greenlet.greenlet):
     @staticmethod
     def idle() -> Bridge:
         """One of this thread that runs nothing."""
-        bridges = _idle.__dict__.get("bridges")
-        return bridges.pop() if bridges else Bridge()
+        known: _Idle | None = _idle.__dict__.get("bridges")
+        return known.bridges.pop() if known is not None and known.bridges else Bridge()
 
     def begin_function(
         self, function: Callable[[], object], client: Any, park: Callable[[], Parked]
@@ -91,6 +92,8 @@ class Bridge(greenlet.greenlet):
         self.park = park
         self.parent = greenlet.getcurrent()
         self.gr_context = copy_context()
+        if not self:  # it is new, and would keep what it is begun with
+            self.switch()
         self._runs = True
         return self.switch(function)  # type: ignore[no-any-return]
 
@@ -145,9 +148,7 @@ class Bridge(greenlet.greenlet):
         # An idle bridge keeps no reference to its last client.
         del self.client, self.park
         self.gr_context = None
-        bridges = _idle.__dict__.setdefault("bridges", [])
-        if len(bridges) < MOST_IDLE:
-            bridges.append(self)
+        _keep(self)
         if error is not None:
             try:
                 raise error
@@ -170,19 +171,40 @@ class Bridge(greenlet.greenlet):
             raise
 
     @staticmethod
-    def _work(function: Callable[[], object]) -> None:
+    def _work() -> None:
         while True:
             bridge = greenlet.getcurrent()
             assert isinstance(bridge, Bridge)
+            assert bridge.parent is not None
+            function = bridge.parent.switch(None)  # it is idle
             try:
                 bridge._result = function()
             except BaseException as error:
                 bridge._error = error
             bridge._runs = False
-            parent = bridge.parent
-            assert parent is not None
-            del function, bridge  # while it is idle, this frame must not keep it
-            function = parent.switch(None)
+            del function
+
+
+class _Idle:
+    """The idle bridges of a thread; they end with it."""
+
+    def __init__(self) -> None:
+        self.bridges: list[Bridge] = []
+
+    def __del__(self, elsewhere: type[Exception] = greenlet.error) -> None:
+        # The class is bound: at the interpreter's end this module may be empty before.
+        with suppress(elsewhere):  # a forked child clears away what was of the parent's threads
+            for bridge in self.bridges:
+                bridge.throw()
+
+
+def _keep(bridge: Bridge) -> None:
+    """Have an idle bridge used again, or end it. Not by the caller, whose frame the traceback of an error may keep."""
+    known: _Idle = _idle.__dict__.get("bridges") or _idle.__dict__.setdefault("bridges", _Idle())
+    if len(known.bridges) < MOST_IDLE:
+        known.bridges.append(bridge)
+    else:
+        bridge.throw()
 
 
 _STEPS = frozenset(

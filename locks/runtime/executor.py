@@ -245,14 +245,13 @@ class Executor:
         if not self._stopping:
             self._stopping = True
             self._work.send(None)
-        if not self._ended.is_open:
-            self._look_after()
+        self._look_after()
 
     def _look_after(self) -> None:
         """See to it that there is a worker: from any thread, without waiting."""
         hub, worker = getattr(self, "hub", None), getattr(self, "_worker", None)
-        if hub is None or worker is None:
-            return  # it is being started
+        if hub is None or worker is None or self._ended.is_open:
+            return  # it is being started, or has done all
         if hub.loop is None:
             self._move()
         elif worker.dead:

@@ -8,6 +8,7 @@ started by this module, and `end` ends it.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
@@ -71,7 +72,14 @@ class Timer:
 
 def end(hub: Hub) -> None:
     """End all that lives in a hub, and the hub; in its thread's main greenlet."""
-    gevent.killall(list(hub.__dict__.get(_GREENLETS, ())), timeout=PATIENCE)
+    greenlets: WeakSet[Any] = hub.__dict__.get(_GREENLETS, WeakSet())
+    with (
+        suppress(gevent.Timeout),
+        gevent.Timeout(PATIENCE),
+    ):  # one of the program's may refuse to end
+        while left := [each for each in greenlets if not each.ready()]:
+            gevent.killall(left)  # one that ends may begin another one
+        gevent.sleep(0)  # their links are called in the loop
     ends: dict[object, Callable[[], object]] = hub.__dict__.get(_ENDS, {})
     for each in list(ends.values()):
         each()

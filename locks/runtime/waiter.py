@@ -41,7 +41,7 @@ from gevent._hub_local import get_hub_if_exists
 from locks.errors import BlocksEventLoop
 from locks.runtime.bridge import Bridge
 from locks.runtime.hub_life import at_end
-from locks.runtime.native import native_lock
+from locks.runtime.native import get_ident, native_lock
 from locks.runtime.port import Place, world
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ class Mailbox:
 
     def soon(self, function: Callable[[], object]) -> None:
         """Run `function()` in the hub soon, by the cheapest way from where the caller is."""
-        if get_hub_if_exists() is self.hub:
+        if is_here(self.hub):
             self.hub.loop.run_callback(function)
         else:
             self.post(function)
@@ -169,10 +169,15 @@ class _Resting:
 _mailboxes: weakref.WeakSet[Mailbox] = weakref.WeakSet()
 
 
+def is_here(hub: Hub) -> bool:
+    """Whether a hub is that of the caller's thread. A thread that is about to end must not ask gevent, which would keep a thread-local for ever."""
+    return hub.thread_ident == get_ident() and get_hub_if_exists() is hub
+
+
 def run_in_hub(hub: Hub, function: Callable[[Unpack[Ts]], object], *args: Unpack[Ts]) -> None:
     """Run `function(*args)` in any hub soon, from any thread, whether it has a mailbox or not."""
     mailbox = mailbox_if_exists(hub)
-    if get_hub_if_exists() is hub:
+    if is_here(hub):
         hub.loop.run_callback(function, *args)
     elif mailbox is not None:
         mailbox.post(function, *args)

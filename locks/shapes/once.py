@@ -32,6 +32,7 @@ from locks.node.client.scope import all_servers
 from locks.node.observing.inquiries import ask_all
 from locks.primitives import ASK
 from locks.program.default import check_shared, default_node
+from locks.ranges import replace
 from locks.runtime.away import begin_in_thread
 from locks.runtime.callables import check_callable, check_ran
 from locks.runtime.hints import Unpack
@@ -284,7 +285,7 @@ class MarkAsker:
         said, silent = ask_all(self._node, questions, ASK)
         now = self._now()
         facts = {
-            name: fact._replace(mark=fact.mark and shifted(fact.mark, fact.now, now))
+            name: replace(fact, mark=fact.mark and shifted(fact.mark, fact.now, now))
             for name, fact in said.items()
             if isinstance(fact, MarkFact)
         }

@@ -176,8 +176,8 @@ class RLock(ClientBlock):
         agent.give_back(self.lock_id, Acquisition(is_release=True))
 
     def _is_owned(self) -> bool:
-        """For `threading.Condition`, as the two below: it does not try to acquire what the caller may acquire again."""
-        return self.owned()
+        """For `threading.Condition`, as the two below; see `Lock._is_owned`. It does not try to acquire what the caller may acquire again."""
+        return self._lock._is_owned()
 
     def _release_save(self) -> tuple[Agent, list[Acquisition]]:
         """Give back all acquisitions of the caller. Other threads of its owner keep theirs."""

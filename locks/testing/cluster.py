@@ -1,7 +1,7 @@
 """A simulated node's relations with others: those of the product, over simulated connections.
 
 Process groups, monitors, references, calls and views of other nodes are the product's own, down to the
-frames of the Erlang distribution protocol (`locks.otp.process`). Only the connections are simulated:
+frames (`locks.net.exchange`). Only the connections are simulated:
 a frame is a message in the application's network. So it is lost with its connection, and it keeps its
 place among the messages of its connection, those of agents and lock servers too.
 
@@ -16,19 +16,17 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, cast
 
 from locks.errors import MisuseError
+from locks.net.actors import Actors
 from locks.net.book import Book
-from locks.net.budgets import Limits
+from locks.net.exchange import NOCONNECTION, Exchange
 from locks.net.link import Traffic
+from locks.net.messages import Limits
 from locks.node.observing.inquiries import Inquiries
 from locks.node.peers.cluster import Cluster, NodeDown, NodeUp
 from locks.node.peers.guests import Guests
 from locks.node.peers.local_node import LocalNode
 from locks.node.views.reader import ViewReader
 from locks.node.views.sender import ViewSender
-from locks.otp.process.processes import NOCONNECTION, Local, Processes
-from locks.otp.process.remote import Errors, Remotes
-from locks.wire.forms import LOCK_SERVER
-from locks.wire.refusals import pack_attributes, unpack_error
 from locks_lab.applications.application import Application
 from locks_lab.worlds.host import Violation
 
@@ -91,7 +89,7 @@ class _Connection:
         self, peer: _Peer, send: Callable[[bytes], object], fail: Callable[[Exception], object]
     ) -> None:
         self.peer = peer
-        self.send = self.send_along = send
+        self.send = send
         self.closed: str | None = None
         self._fail = fail
 
@@ -101,7 +99,7 @@ class _Connection:
 
 
 class _Distribution(_Part):
-    """The connections of a simulated node, in the place of a `locks.otp.distribution.Distribution`."""
+    """The connections of a simulated node, in the place of a `locks.net.network.Network`."""
 
     may_have_slept = False
     address = None
@@ -109,11 +107,10 @@ class _Distribution(_Part):
     unsent = ()
     relayed: Mapping[str, _Connection] = MappingProxyType({})
 
-    def __init__(self, node: _Node, servers: tuple[str, ...], refusal: Refusal) -> None:
+    def __init__(self, node: _Node, refusal: Refusal) -> None:
         super().__init__(refusal)
         self.name = node.name
         self.creation = node.creation
-        self.options = _Options(refusal, servers)
         self.notices = node.notices
         self.book = Book(node.name, (), {})
         self.links: dict[str, _Connection] = {}
@@ -169,20 +166,21 @@ class SimulatedCluster(Cluster):
         self.executor = background
         self.members = set()
         self.limits = {}
-        self.distribution = cast(Any, _Distribution(node, servers, refusal))
-        self.processes = Processes(
-            self.distribution,
+        self.options = cast(Any, _Options(refusal, servers))
+        self.network = cast(Any, _Distribution(node, refusal))
+        links: Any = self.network.links
+        self.exchange = Exchange(node.name, links.get, node.notices, self)
+        self.actors = Actors(
+            self.exchange,
             node.turn,
             background,
             new_number=node.new_number,
             find=lambda number: None,
             number_of=lambda subject: None,
         )
-        errors = Errors(pack_attributes, unpack_error)
-        self.remotes = Remotes(node.name, self.processes, node.turn, background, errors)
         self.silence = cast(Any, _NeverSilent(refusal))
         self.arrivals = cast(Any, _NobodyArrives(refusal))
-        are_linked = self.distribution.links.__contains__
+        are_linked = self.network.links.__contains__
         self.guests = Guests(node.server, background, are_linked, Limits(), self._refuse)
         self.readers = ViewSender(self, partial(node.application.later, node.name))
         self.views = ViewReader(self)
@@ -190,7 +188,6 @@ class SimulatedCluster(Cluster):
         self._monitors = {}
         self.on_connected = []
         self.on_silence = {}
-        self.processes.register(LOCK_SERVER, Local(self._to_server, node.server))
         for other in sorted(node.alive - {node.name}):
             self.connected(other)
 
@@ -201,7 +198,7 @@ class SimulatedCluster(Cluster):
         """The node sees another one."""
         nodes = self._simulated.neighbours
         peer = _Peer(other, nodes.by_name[other].creation)
-        links: dict[str, Any] = self.distribution.links
+        links: dict[str, Any] = self.network.links
         links[other] = _Connection(peer, partial(self._send, other), nodes.application.fail)
         self.members.add(other)
         self.limits[other] = Limits()
@@ -212,12 +209,13 @@ class SimulatedCluster(Cluster):
 
     def lost(self, other: str) -> None:
         """The node has noticed that another one is gone."""
-        link: Any = self.distribution.links.pop(other, None)
+        link: Any = self.network.links.pop(other, None)
         if link is not None:
             link.closed = NOCONNECTION
             self.members.discard(other)
             del self.limits[other]
-            self.processes.lost(other)
+            self.exchange.lost(other)
+            self.actors.lost(other)
             self.guests.lost(other)
             self.readers.lost(other)
             self.views.lost(other)
@@ -225,9 +223,8 @@ class SimulatedCluster(Cluster):
 
     def receive(self, other: str, frame: bytes) -> None:
         """A frame of another node arrives."""
-        self.processes.speaker = other
-        link: Any = self.distribution.links[other]
-        self.processes.receive(link, frame)
+        self.exchange.take_in(self.network.links[other], frame)
+        self.flush()
 
     def _send(self, other: str, frame: bytes) -> None:
         if self._simulated.is_current:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
+from operator import attrgetter
 from typing import Any
 
 from locks.core.facts import DeadlockFact, MemberFact, RequestFact
@@ -101,11 +102,11 @@ def _servers(look: Look) -> dict[str, Row]:
             "ahead": fact.ahead_of(look.at),
             "sees": len(fact.servers),
             "clients": fact.clients,
-            "deadlocks": sum(fact.statistics.broken),
+            "deadlocks": fact.statistics.broken.total,
             "table": tree_as_data(fact.statistics.table),
             "silent": "",
         }
-        for fact in sorted(look.nodes)
+        for fact in sorted(look.nodes, key=attrgetter("node"))
     }
     for name, reason in look.silent:
         rows[name] = {"silent": reason}

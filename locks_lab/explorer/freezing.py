@@ -26,6 +26,8 @@ from fractions import Fraction
 from functools import partial
 from typing import Any
 
+from msgspec.structs import astuple
+
 from locks.core.agent.fencing import Tokens
 from locks.core.messages import (
     AgentMessage,
@@ -39,6 +41,7 @@ from locks.core.server.machine import ServerMachine
 from locks.core.server.table import COUNTERS
 from locks.core.server.tree import Entry, Requester, Slot
 from locks.model import AgentId, RequestRecord
+from locks.ranges import replace
 
 __all__ = ["DROPPED", "SINGLE", "UNORDERED", "Labels", "fields", "freeze"]
 
@@ -236,14 +239,15 @@ class Labels:
         changed: dict[str, Any] = {}
         if isinstance(sent, Surrendered):
             changed["version"] = LATER
-        elif any(type(field) is int and field > LATER for field in sent):
+        elif any(type(field) is int and field > LATER for field in astuple(sent)):
             raise AssertionError(f"{sent} has a version that is not renamed")
         if found := _records(sent):
             changed["records"] = tuple(self._record(record, names) for record in found)
-        return sent._replace(**changed)
+        return replace(sent, **changed)
 
     def _record(self, record: RequestRecord, names: dict[int, int]) -> RequestRecord:
-        return record._replace(
+        return replace(
+            record,
             number=names.get(record.number, record.number),
             since=names.get(record.since, record.since),
             version=names.get(record.version, record.version),

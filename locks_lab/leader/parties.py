@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from locks.core.messages import AgentMessage, ServerMessage
 from locks.model import AgentId
 from locks_leader.core.events import MemberDown
-from locks_leader.core.messages import Kind, Message
+from locks_leader.core.messages import AnyMessage, Kind
 
 __all__ = [
     "Ask",
@@ -77,7 +77,7 @@ class Unsure(NamedTuple):
     """A follower asks its leader to inform it again, as followers of the original do."""
 
 
-ToInstance = Message | MemberDown | Ask | State | Unsure
+ToInstance = AnyMessage | MemberDown | Ask | State | Unsure
 ToNode = ServerMessage | Here | Gone | WatchRequest
 Said = ToInstance | ToNode | AgentMessage
 

@@ -42,6 +42,7 @@ from locks.model import (
     blocks,
     show,
 )
+from locks.ranges import replace
 from locks_lab.stories.words import capital, listed, ordinal, verb_for
 from locks_lab.worlds.client import SERIALS
 from locks_lab.worlds.host import Mail, Message
@@ -482,7 +483,7 @@ def _kind(mail: Mail) -> tuple[object, ...]:
     if isinstance(message, Resolved):
         return ("resolved", message.report)
     if isinstance(message, RaiseVersion):
-        return (RaiseVersion, message._replace(since=0))
+        return (RaiseVersion, replace(message, since=0))
     if isinstance(message, (Release, Remove, StandingElsewhere)):
         return (type(message), message)
     return (sender, receiver, id(message))

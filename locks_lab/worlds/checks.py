@@ -42,6 +42,7 @@ from locks.model import (
     unit_at,
     units_of,
 )
+from locks.ranges import replace
 from locks_lab.worlds.client import ScriptedClient, TokenKey
 from locks_lab.worlds.host import Host, Violation, needed
 from locks_lab.worlds.study import study
@@ -345,9 +346,9 @@ def check_rule(server: ServerMachine, before: Container[tuple[int, int]] = ()) -
         if entry.granted and (entry.number, entry.since) in before:
             continue
         if not entry.granted:
-            if not _has_to_wait(mine._replace(state="waiting"), records.values()):
+            if not _has_to_wait(replace(mine, state="waiting"), records.values()):
                 raise Violation(f"{mine} waits for nothing")
-        elif _has_to_wait(mine._replace(state="waiting"), records.values()):
+        elif _has_to_wait(replace(mine, state="waiting"), records.values()):
             own = [o for o in entry.requester.all() if o is not entry and o.granted]
             if not any(covers(o.mode, entry.mode) for o in own if _is_above(o, entry)):
                 raise Violation(f"{mine} is granted too early")

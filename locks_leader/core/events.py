@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 from typing import Any, Final, Literal, NamedTuple
 
-from locks_leader.core.messages import Kind, Member, Message
+from locks_leader.core.messages import AnyMessage, Kind, Member
 
 __all__ = [
     "CONTEST_OPTIONS",
@@ -178,7 +178,7 @@ class Received(NamedTuple):
 
     sender: Member
     node: str
-    message: Message
+    message: AnyMessage
 
 
 class Resync(NamedTuple):
@@ -267,7 +267,7 @@ class NotSent(NamedTuple):
     """An answer to `SendToMember`: there is something in the message that can't be sent."""
 
     member: Member
-    message: Message
+    message: AnyMessage
     error: Exception
 
 
@@ -336,7 +336,7 @@ class SendToMember(NamedTuple):
     """Send a message to another instance; if it can't be sent, answer `NotSent` at once."""
 
     member: Member
-    message: Message
+    message: AnyMessage
 
 
 class Elect(NamedTuple):

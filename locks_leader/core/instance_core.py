@@ -32,6 +32,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from locks.errors import assert_never
+from locks.ranges import replace
 from locks_leader.core.contest import nodes_of
 from locks_leader.core.events import (
     Answer,
@@ -215,7 +216,7 @@ class InstanceCore:
         member, message, error = event
         match message:
             case ForwardAnswer():
-                return [SendToMember(member, message._replace(value=error))]
+                return [SendToMember(member, replace(message, value=error))]
             case Forward():
                 return self.machine.not_sent(message.number, error)
             case LeaderCast():

@@ -56,13 +56,13 @@ from locks_leader.core.merge import Merge
 from locks_leader.core.messages import (
     Affirm,
     Announce,
+    AnyMessage,
     Forward,
     ForwardAnswer,
     FromLeader,
     Kind,
     LeaderCast,
     Member,
-    Message,
     NotTheLeader,
     Resign,
     Role,
@@ -246,7 +246,7 @@ class Machine:
 
     # --- Messages of others ---------------------------------------------------------------------
 
-    def receive(self, sender: Member, node: str, message: Message) -> list[Effect]:
+    def receive(self, sender: Member, node: str, message: AnyMessage) -> list[Effect]:
         """Take in a message of another instance, which is on this node."""
         match message:
             case Forward():
@@ -507,7 +507,7 @@ class Machine:
 
     # --- Telling --------------------------------------------------------------------------------
 
-    def _tell(self, members: Iterable[Any], message: Message) -> None:
+    def _tell(self, members: Iterable[Any], message: AnyMessage) -> None:
         self._out += [SendToMember(member, message) for member in members]
 
     def _serve_kept(self) -> None:

@@ -17,27 +17,23 @@ from locks.node import Node
 from locks.runtime.identity import Listener, Own
 from locks.runtime.port import world
 from locks.values import View
+from locks.words import ELECTION_ID
 from locks_leader.core.contenders import Contenders
 from locks_leader.policy import Policy
-from locks_leader.shell.transactions import LOCKS_LEADER
 
 __all__ = ["Acquaintance", "check_electorate", "is_client", "servers_of"]
 
 
 def is_client(node: Node) -> bool:
     """Whether a node is of a client program: connected with servers only."""
-    return node.cluster is not None and node.cluster.distribution.options.hidden
+    return node.cluster is not None and node.cluster.options.hidden
 
 
 def servers_of(node: Node, resource: Any) -> tuple[str, ...]:
     """The servers on which a node takes the lock of an election, if it was started with any."""
-    if (
-        node.cluster is None
-        or node.servers is None
-        or not node.cluster.distribution.options.servers
-    ):
+    if node.cluster is None or node.servers is None or not node.cluster.options.servers:
         return ()
-    return node.servers.at((LOCKS_LEADER, resource)).nodes
+    return node.servers.at((ELECTION_ID, resource)).nodes
 
 
 def check_electorate(node: Node, policy: Policy) -> None:

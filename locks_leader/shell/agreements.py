@@ -17,7 +17,7 @@ from locks.runtime.exits import kill_greenlet
 from locks.runtime.port import world
 from locks.runtime.waiter import Waiter
 from locks_leader.policy import Policy
-from locks_leader.wire.ownership_messages import SessionId
+from locks_leader.sharing import SessionId
 
 __all__ = ["Agreed", "Agreements"]
 

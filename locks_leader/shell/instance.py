@@ -21,15 +21,17 @@ import locks
 from locks import LocksError, MisuseError, TransactionEnded, groups
 from locks.actors import Down, GeventActor
 from locks.errors import NodeNotRunning, assert_never
+from locks.groups.names import to_group
 from locks.groups.scope import GroupMonitor, scope_of
-from locks.groups.wire import Group, to_group
 from locks.model import check_timeout
 from locks.node import Node, RemoteRef
+from locks.ranges import replace
 from locks.runtime.actor import GeventFuture, tell
 from locks.runtime.identity import Own
 from locks.runtime.monitor import watch_end
 from locks.runtime.port import world
-from locks.values import Atom, Notification
+from locks.values import Notification
+from locks.words import CANDIDATES, WORKERS
 from locks_leader.behaviour import NO_REPLY, Behaviour, outcome_of, run_callback, tell_end
 from locks_leader.core.events import (
     ENDS,
@@ -70,15 +72,26 @@ from locks_leader.core.instance_core import InstanceCore
 from locks_leader.core.machine import Machine
 from locks_leader.core.messages import ForwardAnswer, Kind
 from locks_leader.errors import LeadershipLost
+from locks_leader.letters import (
+    AskInfo,
+    CallLeader,
+    CancelCall,
+    Cast,
+    CastToLeader,
+    FromInstance,
+    Letter,
+    check,
+    outcome,
+    outcome_for,
+)
 from locks_leader.policy import Policy
 from locks_leader.shell import proxied
 from locks_leader.shell.acquaintance import Acquaintance, is_client
 from locks_leader.shell.hearing import Heard, Hearing
 from locks_leader.shell.leadership import Leadership
 from locks_leader.shell.obstacles import Obstacles
-from locks_leader.shell.transactions import LOCKS_LEADER, Transactions
+from locks_leader.shell.transactions import Transactions
 from locks_leader.state import Answers, Caller, ElectionState
-from locks_leader.wire import messages as wire
 
 __all__ = ["Begin", "Instance"]
 
@@ -136,10 +149,9 @@ class Instance(GeventActor):
         self._acquaintance: Acquaintance | None = None
         self._hearing: Hearing | None = None
         self._leadership = Leadership(self, node, self.transactions.lock_id)
-        lock_id = list(self.transactions.lock_id)
-        self._groups: dict[Kind, Group] = {
-            "candidate": to_group((LOCKS_LEADER, lock_id)),
-            "worker": to_group((LOCKS_LEADER, Atom("workers"), lock_id)),
+        self._groups: dict[Kind, Any] = {
+            "candidate": to_group((CANDIDATES, resource)),
+            "worker": to_group((WORKERS, resource)),
         }
         self._answers: dict[Any, Callable[[Any], None]] = {}  # of calls of the leader, by ticket
         self._watched: dict[Ref, locks.actors.Monitor] = {}
@@ -231,8 +243,8 @@ class Instance(GeventActor):
 
     def _take(self, message: Any) -> Any:
         kind = type(message)
-        if kind is tuple and message and isinstance(message[0], Atom):
-            return self._term(message)
+        if isinstance(message, Letter):
+            return self._letter(message)
         if kind is Heard:
             self._heard()
         elif kind in INCOMING:
@@ -248,51 +260,40 @@ class Instance(GeventActor):
             return self._other(message)
         return None
 
-    def _term(self, term: tuple[Any, ...]) -> Any:
-        head = term[0]
-        if head == wire.TAG and len(term) > 2 and term[1] in (wire.CALL, wire.CANCEL):
-            return self._of_a_client(term)
-        if head == wire.TAG and len(term) == 3 and term[1] == wire.CAST:
-            run_callback(self._callbacks, "handle_cast", term[2], self.election)
-        elif head == wire.TAG:
-            try:
-                sender, message = wire.unpack(term)
-            except MisuseError as error:
-                self.node.notices.warn(
-                    "ignored", str(self), "%s ignored a message: %s", self, error
-                )
-                return None
-            if isinstance(message, ForwardAnswer):
-                message = message._replace(value=wire.unpack_outcome(message.value))
-            self._feed(Received(sender, self.node_of(sender), message))
-        elif head == wire.LEADER_CAST and len(term) == 2:
-            self._feed(CastMade(term[1]))
-        else:
-            return self._other(term)
+    def _letter(self, letter: Letter) -> Any:
+        """Take in a letter of another instance, or of a client."""
+        try:
+            check(letter)
+        except MisuseError as error:
+            if self.asked:
+                raise
+            self.node.notices.warn("ignored", str(self), "%s ignored a message: %s", self, error)
+            return None
+        match letter:
+            case FromInstance(sender, message):
+                if isinstance(message, ForwardAnswer):
+                    message = replace(message, value=outcome(message.value))
+                self._feed(Received(sender, self.node_of(sender), message))
+            case CallLeader(ticket, request):
+                self._leader_call(ticket, request, self.defer())
+            case CancelCall(ticket):
+                self._feed(CallCancelled(ticket))
+            case Cast(message):
+                run_callback(self._callbacks, "handle_cast", message, self.election)
+            case CastToLeader(message):
+                self._feed(CastMade(message))
+            case AskInfo():
+                return self.info()
+            case _:
+                assert_never(letter)
         return None
 
     def _other(self, message: Any) -> Any:
-        if type(message) is Atom and message == wire.INFO:
-            return self.info()
         if self.asked:
             self._feed(Called(message, self.defer()))
         else:
             run_callback(self._callbacks, "handle_info", message, self.election)
         return None
-
-    def _of_a_client(self, term: tuple[Any, ...]) -> None:
-        """A client calls the leader, or has given that up."""
-        try:
-            ticket = wire.check_ticket(term[2])
-        except MisuseError as error:
-            if self.asked:
-                raise
-            logger.warning("%s ignored a message: %s", self, error)
-            return
-        if len(term) == 4 and term[1] == wire.CALL:
-            self._leader_call(ticket, term[3], self.defer())
-        elif len(term) == 3 and term[1] == wire.CANCEL:
-            self._feed(CallCancelled(ticket))
 
     def _leader_call(self, ticket: Any, request: Any, answer: Callable[[Any], None]) -> None:
         self._answers[ticket] = answer
@@ -334,7 +335,7 @@ class Instance(GeventActor):
         tell(self.actor_ref, MemberDown(member))
 
     def _membership_changed(self, news: groups.Joined | groups.Left) -> None:
-        kind: Kind = "candidate" if news.group == self._groups["candidate"].given else "worker"
+        kind: Kind = "candidate" if news.group == self._groups["candidate"] else "worker"
         others = [member for member in news.members if member != self.actor_ref]
         if isinstance(news, groups.Joined):
             self._joined(kind, others)
@@ -442,10 +443,10 @@ class Instance(GeventActor):
         member: Any = effect.member
         if isinstance(message, ForwardAnswer):
             is_here = not isinstance(member, RemoteRef)
-            message = message._replace(value=wire.pack_outcome(message.value, is_here))
+            message = replace(message, value=outcome_for(message.value, is_here))
         try:
-            tell(member, wire.pack(message, self.actor_ref))
-        except LocksError as error:  # there is something in it that Erlang has no term for
+            tell(member, FromInstance(self.actor_ref, message))
+        except LocksError as error:  # there is something in it that can't be sent
             return NotSent(member, message, error)
         return None
 
@@ -538,15 +539,15 @@ class Instance(GeventActor):
         """The node of an instance."""
         return member.node if isinstance(member, RemoteRef) else self.node.name
 
-    def info(self) -> list[tuple[Atom, Any]]:
+    def info(self) -> dict[str, Any]:
         """The instance's information."""
         election = self.election
-        return [
-            (Atom("leader"), election.leader),
-            (Atom("leader_node"), election.leader_node),
-            (Atom("candidates"), election.candidates),
-            (Atom("new_candidates"), election.new_candidates),
-            (Atom("workers"), election.workers),
-            (Atom("role"), election.role),
-            (Atom("term"), election.term),
-        ]
+        return {
+            "leader": election.leader,
+            "leader_node": election.leader_node,
+            "candidates": election.candidates,
+            "new_candidates": election.new_candidates,
+            "workers": election.workers,
+            "role": election.role,
+            "term": election.term,
+        }

@@ -14,8 +14,8 @@ from locks.lock_ids import shown
 from locks.model import check_lock_id
 from locks.node import Node
 from locks.runtime.port import is_simulated
+from locks.words import ELECTION_ID
 from locks_leader.policy import Policy
-from locks_leader.wire.messages import LOCKS_LEADER
 
 __all__ = ["Obstacles", "obstacles_of"]
 
@@ -87,7 +87,7 @@ class Obstacles:
         """The client that holds the election's lock, by name, as a server says that can be asked; empty if none knows."""
         if is_simulated():
             return ""
-        lock_id = check_lock_id((LOCKS_LEADER, self._resource))
+        lock_id = check_lock_id((ELECTION_ID, self._resource))
         for name in sorted(self._policy.asked(self._node.alive)):
             with suppress(LocksError):
                 for holder in self._node.view(lock_id, name, PATIENCE, patient=False).holders:

@@ -22,7 +22,8 @@ from locks.node import Node
 from locks.runtime.actor import tell
 from locks.runtime.identity import Own
 from locks.runtime.monitor import watch_end
-from locks.values import Atom, Notification
+from locks.values import Notification
+from locks.words import ELECTION_ID, MERGE_ID
 from locks_leader.core.events import (
     CONTEST_OPTIONS,
     ENDS,
@@ -40,12 +41,10 @@ from locks_leader.core.events import (
     TokenTold,
     standing_of,
 )
-from locks_leader.wire.messages import LOCKS_LEADER
 
-__all__ = ["LOCKS_LEADER", "Transactions"]
+__all__ = ["Transactions"]
 
 Ref = pykka.ActorRef[Any]
-SYNC = Atom("sync")
 PAUSE = 1.0  # seconds until something is requested again that a server has refused
 
 
@@ -91,8 +90,8 @@ class Transactions:
         self._notice = notice
         self._client = client
         self._label = label
-        self.lock_id = (LOCKS_LEADER, resource)
-        self.merge_id = (LOCKS_LEADER, SYNC, resource)
+        self.lock_id = (ELECTION_ID, resource)
+        self.merge_id = (MERGE_ID, resource)
         self._contest: locks.actors.Agent | None = None
         self._merge: locks.actors.Agent | None = None
 

@@ -7,6 +7,9 @@ import gc
 import threading
 import weakref
 
+import greenlet
+
+import locks
 from locks import aio
 from locks.runtime import bridge as bridge_module
 from locks.runtime.bridge import MOST_IDLE, Bridge
@@ -45,12 +48,13 @@ def test_bridges_beyond_the_list_of_a_thread_end() -> None:
     assert bridges() <= before
 
 
-def test_a_dropped_bridge_is_freed() -> None:
-    """An idle bridge is referenced by its list alone, so dropping it frees it at once."""
+def test_a_bridge_beyond_the_list_is_freed() -> None:
+    """It ends at once."""
+    asyncio.run(burst(1))
     bridge = Bridge.idle()
     assert bridge.begin_function(lambda: 17, "a client", threading.Lock) is None  # type: ignore[arg-type]
     seen = weakref.ref(bridge)
-    bridges_of_thread = bridge_module._idle.__dict__.setdefault("bridges", [])
+    bridges_of_thread = bridge_module._idle.__dict__["bridges"].bridges
     full, bridges_of_thread[:] = list(bridges_of_thread), [bridge] * MOST_IDLE
     try:
         assert bridge.outcome() == 17
@@ -58,3 +62,33 @@ def test_a_dropped_bridge_is_freed() -> None:
         bridges_of_thread[:] = full
     del bridge
     assert seen() is None
+
+
+def test_bridges_end_with_their_thread_though_an_error_refers_to_them() -> None:
+    """What a greenlet refers to that outlives its thread is never freed."""
+    errors: list[locks.LockTimeout] = []
+
+    async def fails() -> None:
+        async with aio.Lock(("held",)), aio.Semaphore(("full",), 1):
+            await asyncio.create_task(waits())
+
+    async def waits() -> None:
+        async with aio.Lock(("held",), timeout=0.001):
+            pass
+
+    def serve() -> None:
+        try:
+            asyncio.run(fails())
+        except locks.LockTimeout as error:
+            errors.append(error)
+
+    def left() -> int:
+        thread = threading.Thread(target=serve)
+        thread.start()
+        thread.join()
+        errors.pop()  # after the thread
+        gc.collect()
+        return sum(isinstance(each, (greenlet.greenlet, locks.Lock)) for each in gc.get_objects())
+
+    before = left()
+    assert left() <= before

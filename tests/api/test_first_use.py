@@ -49,8 +49,9 @@ def parts(modules: set[str]) -> set[str]:
 
 
 def test_import_loads_next_to_nothing() -> None:
-    """Neither the package's own modules, nor what it stands on; nor does `locks_leader`."""
-    before, after, leader = loaded(f"{LOADED}import locks\n{LOADED}import locks_leader\n{LOADED}")
+    """Neither the package's own modules, nor what it stands on; nor does `locks_leader`. Nearly all programs have `logging`."""
+    program = f"import logging\n{LOADED}import locks\n{LOADED}import locks_leader\n{LOADED}"
+    before, after, leader = loaded(program)
     assert {each for each in after if each.startswith("locks.")} == {
         *("locks.runtime", "locks.runtime.first_use", "locks.runtime.forked", "locks.version")
     }
@@ -271,3 +272,42 @@ os.waitpid(child, 0)
         [sys.executable, "-c", program], stdout=subprocess.PIPE, check=True, text=True, timeout=60
     )
     assert "it was forked from process" in done.stdout
+
+
+FORKS = """
+import os, signal, sys, threading, time
+import locks
+
+class Slow:
+    def find_spec(name, path, target=None):
+        if name == "locks.api" and not begun.is_set():
+            begun.set()
+            time.sleep(0.3)
+
+def use():
+    with locks.Lock(("a",)):
+        pass
+
+begun = threading.Event()
+sys.meta_path.insert(0, Slow)
+threading.Thread(target=use).start()
+begun.wait()
+if not os.fork():
+    signal.alarm(20)
+    use()
+    os._exit(0)
+assert os.wait()[1] == 0
+"""
+
+
+def test_a_fork_while_another_thread_loads_what_it_needs() -> None:
+    """It waits for that: the child, in which that thread does not exist, would wait for it for ever."""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", FORKS],
+        env={**os.environ, "LOCKS_SERVERS": "here"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")

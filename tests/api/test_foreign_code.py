@@ -12,7 +12,7 @@ import pytest
 
 import locks
 from locks.mvcc import LockTable
-from locks.otp.options import Options
+from locks.node.options import Options
 from tests.helpers import eventually, in_thread
 
 A = ("a",)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 import textwrap
+import threading
 from collections.abc import Callable
 from typing import Any
+from weakref import ref
 
 import pytest
 
 import locks
 from locks import aio
 from locks.testing import Simulation, Violation, simulate
-from tests.helpers import ROOT
+from tests.helpers import LIMIT, ROOT
 
 HERE = "test_leaks.py"
 
@@ -185,3 +188,24 @@ def test_tracemalloc_knows_the_line() -> None:
     assert ", taken at " in worker
     assert ":5" in worker.partition("taken at ")[2]
     assert ":13" in main.partition("taken at ")[2]
+
+
+def test_a_thread_that_ends_with_a_lock_leaves_nothing_in_memory() -> None:
+    """Not even what gevent keeps for a thread: its end must not ask for the hub, which would make that anew."""
+
+    def kept() -> int:
+        gc.collect()
+        return sum("_localdummy" in repr(each) for each in gc.get_objects() if type(each) is ref)
+
+    def end() -> None:
+        thread = threading.Thread(target=lock)
+        thread.start()
+        thread.join()
+        with locks.Lock(("a",), timeout=LIMIT):
+            pass
+
+    end()
+    before = kept()
+    for _ in range(20):
+        end()
+    assert kept() < before + 10  # threads of other tests may come and go

@@ -128,7 +128,7 @@ def test_short_waits_are_not_logged(caplog: pytest.LogCaptureFixture) -> None:
 def test_candidates_of_elections_are_not_told_of(caplog: pytest.LogCaptureFixture) -> None:
     """They wait for as long as another one leads; who waits for something else is."""
     locks.start(log_waits_longer_than=0.05)
-    election = (locks.values.Atom("locks_leader"), "chief")
+    election = ("$election", "chief")
     with held(election, X):
         threads = [want(election), want(X)]
         eventually(lambda: events(caplog, "wait"))

@@ -55,8 +55,8 @@ def test_a_wait_and_a_hold() -> None:
     """What waits and is held, now and in all, is what was done; a leader and candidates are neither."""
     locks.start()
     scraped = Scraped()
-    with held((locks.values.Atom("locks_leader"), "chief")):
-        candidate = want((locks.values.Atom("locks_leader"), "chief"))
+    with held(("$election", "chief")):
+        candidate = want(("$election", "chief"))
         eventually(lambda: locks.statistics().table.waiting)
         assert scraped.value("locks_waiting") in (None, 0)
         assert scraped.value("locks_longest_hold_seconds") == 0
@@ -110,7 +110,7 @@ def test_all_metrics_are_told() -> None:
     node.counters.leading("jobs", "one", True, 17)
     node.counters.leading("jobs", "two", False, 17)
     scraped = Scraped()
-    with held((locks.values.Atom("locks_leader"), "jobs")):
+    with held(("$election", "jobs")):
         told = scraped.families()
         assert scraped.value("locks_election_held", name="jobs", leader=node.name) == 1
     assert told == METRICS.keys() - {"locks_certificate_expires_seconds"}  # of nodes with TLS

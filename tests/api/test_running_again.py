@@ -13,6 +13,7 @@ import pytest
 import locks
 from locks import aio
 from locks.model import SERIAL_BITS, Deadlock, Mode, RequestRecord
+from locks.ranges import replace
 from locks.retries import Learned, Retries
 from locks.testing import Simulation
 from tests.api.clients import Client, Run
@@ -221,8 +222,8 @@ def test_a_livelock_ends() -> None:
     def work(tx: locks.Transaction) -> None:
         runs.append(tx)
         error = aborted_for(record(len(runs), 1))
-        report = error.deadlock._replace(agent=tx.agent.id)
-        report = report._replace(cycle=(report.cycle[0],))
+        report = replace(error.deadlock, agent=tx.agent.id)
+        report = replace(report, cycle=(report.cycle[0],))
         raise locks.DeadlockAborted(str(error), deadlock=report)
 
     with pytest.raises(locks.DeadlockAborted, match="gave up after 12 runs"):

@@ -30,6 +30,7 @@ from locks.node.client.agent import Agent
 from locks.node.client.thin import LightAgent, ThinLock, ThinRLock
 from locks.node.node import Node
 from locks.program.default import default_node, stand_in
+from locks.ranges import replace
 from locks.runtime.leaving import Hold
 from tests.helpers import SEED, eventually, run_script
 
@@ -384,7 +385,7 @@ def test_a_free_lock_is_thin(node: Node) -> None:
 LOOKS: dict[str, Callable[[Node, locks.Lock], Any]] = {
     "locks.holders": lambda node, lock: locks.holders(lock.lock_id),
     "locks.queue": lambda node, lock: locks.queue(lock.lock_id),
-    "locks.statistics": lambda node, lock: locks.statistics()._replace(times=None),
+    "locks.statistics": lambda node, lock: replace(locks.statistics(), times=None),
     "locks.watch": lambda node, lock: _watched(lock),
     "locks.unwatch": lambda node, lock: locks.unwatch(lock.lock_id, watcher=print),
     "locks.original.watchers": lambda node, lock: locks.original.watchers(lock.lock_id),
@@ -405,7 +406,7 @@ LOOKS: dict[str, Callable[[Node, locks.Lock], Any]] = {
     "Lock.release": lambda node, lock: (lock.release(), locks.holders(lock.lock_id)),
     "Node.agents": lambda node, lock: [(a.id, a.lock_info(), a.status()) for a in node.agents()],
     "Node.view": lambda node, lock: node.view(lock.lock_id),
-    "Node.statistics": lambda node, lock: node.statistics()._replace(times=None),
+    "Node.statistics": lambda node, lock: replace(node.statistics(), times=None),
     "Node.spawn_agent": lambda node, lock: _begun(lambda: (node.spawn_agent(),), lock),
     "Node.trace": lambda node, lock: _traced(node, lock),
     "Node.stop": lambda node, lock: (node.stop(), lock.owned(), locks.stop()),

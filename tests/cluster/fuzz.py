@@ -16,22 +16,24 @@ from collections.abc import Callable, Hashable
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from locks.otp.bytes import control
+from locks.otp.bytes.behaviours import CALL, CAST
+from locks.otp.bytes.fields import tag_of
+from locks.otp.bytes.terms import Atom, ImproperList, Pid, Reference, Term
+from locks.otp.links.budgets import Traffic
+from locks.wire.forms import LOCK_SERVER, OURS
+from locks.wire.messages import TAGS
+from locks.wire.versions import ASKED, DAY, now
+
 import locks
 from locks.actors import GeventActor
 from locks.core import messages
 from locks.groups.scope import scope_of
 from locks.model import AgentId, LockId, Place, RequestRecord
 from locks.net.hello import Peer
-from locks.net.link import Link, Traffic
-from locks.otp.bytes import control
-from locks.otp.bytes.behaviours import CALL, CAST
-from locks.otp.bytes.fields import tag_of
-from locks.otp.bytes.terms import Atom, ImproperList, Pid, Reference, Term
-from locks.otp.distribution import FRAME_LIMIT, SEND_LIMIT
+from locks.net.link import Link
+from locks.net.network import FRAME_LIMIT, SEND_LIMIT
 from locks.ranges import Range, Size, Version
-from locks.wire.forms import LOCK_SERVER, OURS
-from locks.wire.messages import TAGS
-from locks.wire.versions import ASKED, DAY, now
 from tests.cluster.nodes import A, Nodes
 
 BAD = "bad@127.0.0.1"
@@ -339,13 +341,13 @@ class Rig:
         self.link = self._link()
         self.me = Pid(3, BAD, CREATION)
         self._count = 0
-        cluster.distribution.links[BAD] = self.link
+        cluster.network.links[BAD] = self.link
         self.node.turn.run(cluster._joined, BAD)
         self.holder = self.node.spawn_agent()
         self.holder.lock_all([(("x", 1), "write", (A,), "all"), (("z",), "read", (A,), "all")], 5)
         made = self.node.spawn_agent()
         self.node.turn.run(made.event, made.machine.ask_all, [(("x",), "write", (A,), "all")])
-        self.agent = Pid(made.id.created, A, cluster.distribution.creation)
+        self.agent = Pid(made.id.created, A, cluster.network.creation)
         self._actor = GeventActor.start()
         self.actor = self.node.turn.run(cluster.remotes.pid_of, self._actor)
         self.made = made
@@ -369,10 +371,10 @@ class Rig:
             send_limit=SEND_LIMIT,
             on_frame=lambda *_: None,
             on_lost=lambda *_: None,
-            unsent={},
+            unsent=[],
             traffic=self.traffic,
         )
-        made.beat_due = math.inf  # it is never time
+        made.tick_due = math.inf  # it is never time
         return made
 
     def begin(self) -> None:
@@ -384,7 +386,7 @@ class Rig:
     def close(self) -> None:
         """Put the link away, before the node is stopped."""
         self._actor.stop()
-        self.cluster.distribution.links.pop(BAD, None)
+        self.cluster.network.links.pop(BAD, None)
 
     def encode(self, term: Any) -> bytes:
         """Bytes of a term."""
@@ -403,7 +405,9 @@ class Rig:
 
     def take(self, frame: bytes) -> None:
         """Take a frame in as from the link."""
-        self.node.turn.run(self.cluster.processes.receive, self.link, frame)
+        go_on = self.node.turn.run(self.cluster.processes.reading.receive, self.link, frame)
+        while go_on is not None:  # it is a large one
+            go_on = self.node.turn.run(go_on)
 
     def state(self) -> Any:
         """All that must be as before."""
@@ -432,7 +436,7 @@ class Rig:
             list(processes._names),
             list(processes._locals),
             sorted(cluster.members),
-            {name: known.address for name, known in cluster.distribution.book.known.items()},
+            {name: known.address for name, known in cluster.network.book.known.items()},
             self.node.alive,
             [(group, self.scope.members(group)) for group in self.scope._table.groups()],
         )

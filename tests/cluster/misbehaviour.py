@@ -25,17 +25,18 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-import locks
-from locks.core.messages import RaiseVersion, Request, Unwatch, Watch
-from locks.model import AgentId
-from locks.net.budgets import Limits
-from locks.net.relay import Open, encode
 from locks.node.peers.greeting import PROTOCOL
 from locks.otp.bytes import control, etf
 from locks.otp.bytes.behaviours import CALL, CAST
 from locks.otp.bytes.terms import Atom, Pid, Reference
+from locks.otp.links.budgets import Limits
 from locks.wire.forms import LOCK_SERVER, OURS
 from locks.wire.messages import pack
+
+import locks
+from locks.core.messages import RaiseVersion, Request, Unwatch, Watch
+from locks.model import AgentId
+from locks.net.relay import Open, encode
 from tests.cluster.harness import COOKIE, Address
 from tests.cluster.nodes import Stranger, hello
 

@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent import futures
 from typing import Any, Literal, TypeVar
 
+import msgspec
+
 import locks
-from locks.net import relay
-from locks.net.budgets import Limits
+from locks.net import messages
 from locks.net.hello import (
     ACCEPTS,
     DIALS,
@@ -27,13 +28,19 @@ from locks.net.hello import (
     recognise,
 )
 from locks.net.link import Link
+from locks.net.messages import (
+    Call,
+    Done,
+    Frame,
+    Greeting,
+    Limits,
+    Reply,
+    ToServer,
+    decode,
+    encode,
+)
 from locks.net.secrets import Cookie
-from locks.node.peers.greeting import PROTOCOL
-from locks.otp.bytes import control
-from locks.otp.bytes.terms import Atom, Pid, Reference
-from locks.otp.options import Options, client_name
-from locks.otp.process.processes import CALL, CAST, parse_call
-from locks.wire.forms import LOCK_SERVER, OURS
+from locks.node.options import Options, client_name
 from tests.cluster.harness import COOKIE, Address, Proxy
 from tests.helpers import LIMIT, eventually
 
@@ -135,7 +142,7 @@ def until_connected(node: locks.node.Node, *names: str) -> None:
 def link(node: locks.node.Node, other: str) -> Link:
     """The connection of a node with another one."""
     assert node.cluster is not None
-    return node.cluster.distribution.links[other]
+    return node.cluster.network.links[other]
 
 
 class Tx:
@@ -304,10 +311,8 @@ class Stranger:
             body, data = data[4 : 4 + size], data[4 + size :]
             if not body:
                 yield None
-            elif body.startswith(control.PASS_THROUGH):
-                yield control.parse(body)
             else:
-                yield relay.decode(body)
+                yield decode(body)
 
     def is_closed(self, limit: float = LIMIT) -> bool:
         """Whether the node closes the connection, whatever it says before."""
@@ -341,37 +346,36 @@ class Peer(Stranger):
     ) -> None:
         super().__init__(address)
         self.name = name
-        self.me = Pid(77, name, 77)
         self.say_hello(node, name, ticktime=ticktime)
         self._calls = itertools.count(1)
 
-    def call(self, request: Any) -> None:
-        """Call the lock server."""
-        tag = Reference(self.name, 77, (next(self._calls), 0, 0))
-        self.tell((CALL, (self.me, tag), request))
+    def say(self, frame: Frame) -> None:
+        """Send a frame."""
+        self.frame(encode(frame))
 
-    def cast(self, message: Any) -> None:
-        """Send the lock server a message of ours."""
-        self.tell((CAST, (OURS, *message)))
+    def raw(self, *fields: Any) -> None:
+        """Send a frame of these fields, whatever they are."""
+        self.frame(msgspec.msgpack.encode(fields))
 
-    def tell(self, term: Any) -> None:
-        """Send the lock server anything."""
-        self.frame(control.RegSend(self.me, Atom(LOCK_SERVER), term).pack())
+    def ask(self, question: Any) -> None:
+        """Put a question to the node."""
+        self.say(Call(next(self._calls), question))
 
-    def greet(self, *known: Any, version: Any = 1, protocol: Any = PROTOCOL) -> None:
-        """Greet the lock server; a node that is named without an age is alive."""
+    def tell_server(self, message: Any) -> None:
+        """Send the lock server a message of an agent."""
+        self.say(ToServer(message))
+
+    def greet(self, *known: Any, version: Any = 1) -> None:
+        """Greet the node; a node that is named without an age is alive."""
         entries = [(*each, 0.0) if len(each) == 3 else each for each in known]
-        limits = tuple(Limits())
-        self.call((OURS, Atom("greeting"), protocol, version, entries, limits))
+        self.ask(Greeting(version, tuple(messages.News(*each) for each in entries), Limits()))
 
-    def calls(self) -> Iterator[tuple[Pid, Any, Any]]:
-        """The calls of that node: caller, tag, request."""
+    def calls(self) -> Iterator[Call]:
+        """The calls of that node."""
         for message in self.messages():
-            if isinstance(message, control.RegSend):
-                call = parse_call(message.message)
-                if call is not None:
-                    yield call
+            if isinstance(message, Call):
+                yield message
 
-    def answer(self, call: tuple[Pid, Any, Any]) -> None:
+    def answer(self, call: Call) -> None:
         """Answer a greeting."""
-        self.frame(control.Send(call[0], (call[1], Atom("ok"))).pack())
+        self.say(Reply(call.number, Done()))

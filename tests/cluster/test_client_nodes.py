@@ -8,7 +8,7 @@ import socket
 import pytest
 
 import locks
-from locks.otp.options import client_name
+from locks.node.options import client_name
 from tests.cluster.harness import COOKIE
 from tests.cluster.nodes import A, B, C, News, Nodes, Tx, link, peer, until_connected, until_members
 from tests.helpers import eventually
@@ -32,10 +32,10 @@ def test_nobody_is_told_of_a_client_node(nodes: Nodes) -> None:
     until_members(a, B, C)
     for node in (a, b, c):
         assert node.cluster is not None
-        assert client.name not in node.cluster.distribution.book.known
+        assert client.name not in node.cluster.network.book.known
         assert client.name not in node.alive
     assert client.cluster is not None
-    assert set(client.cluster.distribution.book.known) == {A}
+    assert set(client.cluster.network.book.known) == {A}
     client.stop()
     eventually(lambda: a.nodes(hidden=True) == [])
     assert set(news.brief) == {("up", C)}

@@ -11,12 +11,11 @@ from typing import Any
 
 import gevent
 import pytest
-from gevent.event import Event
 
 import locks
 from locks.net import door
 from locks.net.door import Door
-from locks.otp.notices import Notices
+from locks.net.notices import Notices
 from tests.cluster.conftest import Certify
 from tests.cluster.harness import ROOT, Process, World, until_alive
 from tests.cluster.nodes import A, Nodes, Stranger, peer
@@ -150,36 +149,36 @@ def test_a_crowd_pushes_out_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [one.pushed_out for one in mine] == [True] * 17 + [False] * 3
 
 
-def test_one_step_of_tls_at_a_time() -> None:
+def test_one_step_of_tls_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """The highest rank is first, then who came last; who gives up waiting holds nobody up."""
-    turnstile = door._Turnstile()
+    room = _Doorway(monkeypatch, 1).door
     order: list[Any] = []
-    inside = Event()
 
     def go(name: str, rank: int) -> None:
-        with turnstile.through(rank):
-            order.append(name)
-            if name == "first":
-                inside.wait()
+        room._await_turn(rank)
+        order.append(name)
+        order.append(gevent.spawn(order.append, "others"))  # what the hub does before the next step
 
-    greenlets = [gevent.spawn(go, "first", 0)]
-    gevent.sleep(0)
+    room._gives_turns = True  # not yet
+    greenlets = []
     for name, rank in (("old", 0), ("far", 1), ("new", 0), ("slow", -1), ("impatient", 2)):
         greenlets.append(gevent.spawn(go, name, rank))
         gevent.sleep(0)
     greenlets[-1].kill()
-    inside.set()
+    room._give_turns()
     gevent.joinall(greenlets)
-    assert order == ["first", "far", "new", "old", "slow"]
-    with turnstile.through(0):
-        order.append("free")
+    others = "others"
+    said = [each for each in order if isinstance(each, str)]
+    assert said == ["far", others, "new", others, "old", others, "slow", others]
+    go("free", 0)
+    assert "free" in order
 
 
 def test_a_stranger_that_has_gone_costs_no_tls(nodes: Nodes, certify: Certify) -> None:
     """Nothing is computed for who has closed the connection while it waited for its turn."""
     a = nodes.start(A, tls=certify("ours", "127.0.0.1"))
     assert a.cluster is not None
-    room = eventually(lambda: a.cluster.distribution._door)  # type: ignore[union-attr]
+    room = eventually(lambda: a.cluster.network._door)  # type: ignore[union-attr]
     assert room is not None
     computed: list[Any] = []
     begin = Door.wait_for
@@ -188,15 +187,14 @@ def test_a_stranger_that_has_gone_costs_no_tls(nodes: Nodes, certify: Certify) -
         computed.append(one)
         begin(room, one)
 
-    guard = room._tls.through(0)
-    a.executor.call(guard.__enter__)
+    room._gives_turns = True  # to nobody
     try:
         Door.wait_for = noted  # type: ignore[method-assign]
         stranger = Stranger(a.address)
         stranger.send(b"\x16\x03\x01")
-        eventually(lambda: room._tls._waiting)
+        eventually(lambda: room._waiting)
         stranger.close()
-        a.executor.call(guard.__exit__, None, None, None)
+        a.executor.call(room._give_turns)
         eventually(lambda: room.strangers == 0)
     finally:
         Door.wait_for = begin  # type: ignore[method-assign]

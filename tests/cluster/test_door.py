@@ -9,15 +9,14 @@ from itertools import islice
 from typing import Any
 
 import pytest
-
-import locks
-from locks.net import door
-from locks.net.hello import ACCEPTS, DIALS, Refused, prove, read_hello, recognise
-from locks.net.secrets import Cookie
-from locks.otp import distribution
 from locks.otp.bytes import control, etf
 from locks.otp.bytes.frames import pack_reg_send
 from locks.otp.bytes.terms import Atom, Pid
+
+import locks
+from locks.net import door, network
+from locks.net.hello import ACCEPTS, DIALS, Refused, prove, read_hello, recognise
+from locks.net.secrets import Cookie
 from tests.cluster.harness import World
 from tests.cluster.nodes import (
     A,
@@ -104,7 +103,7 @@ def test_a_proof_that_is_passed_on(nodes: Nodes) -> None:
 
 def test_a_stranger_who_says_nothing(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who does not go through the handshake in time is cut off."""
-    monkeypatch.setattr(door, "HANDSHAKE_TIME", 0.2)
+    monkeypatch.setattr(door, "HELLO_TIME", 0.2)
     a = nodes.start(A)
     stranger = Stranger(a.address)
     stranger.send(b"\x00")
@@ -113,7 +112,7 @@ def test_a_stranger_who_says_nothing(nodes: Nodes, monkeypatch: pytest.MonkeyPat
 
 def test_too_many_strangers(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
     """Strangers take a bounded number of places; who has not answered the longest makes room."""
-    monkeypatch.setattr(door, "HANDSHAKE_TIME", 600)
+    monkeypatch.setattr(door, "HELLO_TIME", 600)
     monkeypatch.setattr(door, "ROOM", 5)
     a, b = nodes.start(A), nodes.start(B)
     crowd = [Stranger(a.address) for _ in range(5)]
@@ -132,7 +131,7 @@ def test_too_many_strangers(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> No
 
 def _door(node: locks.node.Node) -> door.Door:
     assert node.cluster is not None
-    made = node.cluster.distribution
+    made = node.cluster.network
     found = eventually(lambda: made._door)  # the system accepts connections before there is one
     assert found is not None
     return found
@@ -170,7 +169,7 @@ def test_garbage_after_the_handshake(
 
 def test_a_frame_that_is_too_long(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
     """A frame beyond the limit is not even begun to be taken in; one at the limit is."""
-    monkeypatch.setattr(distribution, "FRAME_LIMIT", 5000)
+    monkeypatch.setattr(network, "FRAME_LIMIT", 5000)
     a = nodes.start(A)
     news = News(a)
     stranger = Stranger(a.address)
@@ -192,7 +191,7 @@ def test_a_frame_that_is_too_long(nodes: Nodes, monkeypatch: pytest.MonkeyPatch)
 
 def test_a_peer_that_does_not_read(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
     """What waits for a slow peer is bounded; beyond that it is cut off, and others are served."""
-    monkeypatch.setattr(distribution, "SEND_LIMIT", 200_000)
+    monkeypatch.setattr(network, "SEND_LIMIT", 200_000)
     a, b = nodes.meet(A, B)
     news = News(a)
     stranger = Stranger(a.address)
@@ -231,7 +230,7 @@ def test_who_sends_more_than_is_read_waits(nodes: Nodes, reads: bool) -> None:
 
     sender = threading.Thread(target=send, daemon=True)
     sender.start()
-    link = a.cluster.distribution.links[BAD]  # type: ignore[union-attr]
+    link = a.cluster.network.links[BAD]  # type: ignore[union-attr]
     eventually(lambda: link.drained)
     assert len(sent) < 20
     agent = a.spawn_agent()

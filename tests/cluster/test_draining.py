@@ -152,7 +152,7 @@ def test_readyz_says_so(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
     assert ready is not None
     assert ready[0] == serving.OK
     assert a.cluster is not None
-    a.turn.run(a.cluster.distribution.turn_away, {B})
+    a.turn.run(a.cluster.network.turn_away, {B})
     assert serving.health("/readyz") == (
         *(serving.DOWN, "the node is about to end, and takes nothing new"),
     )

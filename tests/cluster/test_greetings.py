@@ -10,15 +10,15 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from locks.node.peers.greeting import PROTOCOL, Greeting, pack_greeting, unpack_greeting
+from locks.otp.bytes.fields import BadMessage
+from locks.otp.bytes.terms import Atom
+from locks.wire.forms import OURS
 
 import locks
 from locks.net.book import NAMES, News
 from locks.net.budgets import Limits
 from locks.net.link import Link
-from locks.node.peers.greeting import PROTOCOL, Greeting, pack_greeting, unpack_greeting
-from locks.otp.bytes.fields import BadMessage
-from locks.otp.bytes.terms import Atom
-from locks.wire.forms import OURS
 from tests.cluster.nodes import ODD, A, B, C, Nodes, Peer, peer, until_connected, until_members
 from tests.helpers import eventually
 
@@ -38,7 +38,7 @@ def greetings(odd: Peer) -> Iterator[Greeting]:
 def addresses(node: locks.node.Node) -> dict[str, Any]:
     """The nodes that a node knows of."""
     assert node.cluster is not None
-    return {name: each.address for name, each in node.cluster.distribution.book.known.items()}
+    return {name: each.address for name, each in node.cluster.network.book.known.items()}
 
 
 def knows(node: locks.node.Node, *names: str) -> Callable[[], bool]:
@@ -177,19 +177,19 @@ def test_a_wrong_greeting_ends_the_connection_and_changes_nothing(
 
 
 def test_a_short_ticktime_is_for_one_link(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who wants to hear often is ticked often; all others are ticked as before."""
-    ticks: list[str] = []
-    tick = Link.tick
+    """Who wants to hear often is sent many heartbeats; all others as many as before."""
+    beats: list[str] = []
+    beat = Link.beat
 
     def noted(link: Link) -> None:
-        ticks.append(link.peer.name)
-        tick(link)
+        beats.append(link.peer.name)
+        beat(link)
 
-    monkeypatch.setattr(Link, "tick", noted)
+    monkeypatch.setattr(Link, "beat", noted)
     a, _ = nodes.meet(A, B)
     odd = peer_of(a, ticktime=0.1)
-    eventually(lambda: ticks.count(ODD) > 20)
-    assert ticks.count(B) <= 3
+    eventually(lambda: beats.count(ODD) > 20)
+    assert beats.count(B) <= 3
     odd.close()
 
 

@@ -13,13 +13,13 @@ from typing import Any
 import gevent
 import pykka
 import pytest
+from locks.otp.bytes import etf
+from locks.otp.bytes.frames import pack_reg_send, pack_send
+from locks.otp.bytes.terms import Atom, Pid
 
 import locks
 from locks import groups
 from locks.groups.scope import scope_of
-from locks.otp.bytes import etf
-from locks.otp.bytes.frames import pack_reg_send, pack_send
-from locks.otp.bytes.terms import Atom, Pid
 from tests.cluster.nodes import A, B, C, Nodes, Stranger, peer, until_connected
 from tests.helpers import eventually
 
@@ -268,7 +268,7 @@ def test_what_others_may_not_say(
     nodes: Nodes, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is no message of groups is logged and ignored; one that is wrong ends its connection. Nothing changes."""
-    monkeypatch.setattr("locks.otp.notices.PERIOD", 0)
+    monkeypatch.setattr("locks.net.notices.PERIOD", 0)
     a = nodes.start(A)
     mine = Member.start()
     groups.join("g", mine, node=a)

@@ -163,22 +163,22 @@ def test_certificates_are_read_again(nodes: Nodes, certify: Certify) -> None:
     tls = certify("ours", "127.0.0.1")
     a, b = nodes.meet(A, B, tls=tls)
     assert a.cluster is not None
-    distribution = a.cluster.distribution
-    link, expires = distribution.links[B], distribution.keys.expires
+    network = a.cluster.network
+    link, expires = network.links[B], network.keys.expires
     assert expires is not None
     key = Path(tls.key).read_bytes()
     Path(tls.key).write_text("no key")
     with pytest.raises(InvalidOption, match=re.escape(f"{tls.certificate} and {tls.key}")):
-        distribution.read_keys()
+        network.read_keys()
     Path(tls.key).write_bytes(key)
-    assert not distribution.read_keys()
+    assert not network.read_keys()
     assert certify("ours", "127.0.0.1", days=900) == tls, "the same files"
-    assert distribution.read_keys()
-    assert distribution.links[B] is link
-    assert distribution.keys.expires is not None
-    assert distribution.keys.expires > expires + 86400
+    assert network.read_keys()
+    assert network.links[B] is link
+    assert network.keys.expires is not None
+    assert network.keys.expires > expires + 86400
     samples = {name: value for name, _, value in Metrics(False, lambda: a)._samples(a)}
-    assert samples["locks_certificate_expires_seconds"] == distribution.keys.expires
+    assert samples["locks_certificate_expires_seconds"] == network.keys.expires
     a.disconnect(B)
     a.connect(peer(b))
     until_members(a, B)

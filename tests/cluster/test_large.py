@@ -51,7 +51,6 @@ class Place:
 
 KEYS: dict[str, Callable[[int], Any]] = {
     "int": int,
-    "atom": lambda row: locks.values.Atom(f"row{row}"),
 }
 
 

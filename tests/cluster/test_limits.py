@@ -50,7 +50,8 @@ def test_one_request_too_many_is_refused(nodes: Nodes) -> None:
     one.do(lambda: locks.original.unlock(one.agent, ("x", 1)))
     one.lock(("v",), [A])
     two.end()
-    Tx(client).lock(("u",), [A])
+    last = Tx(client)  # without the name, its thread would end
+    last.lock(("u",), [A])
     assert a.statistics().refused == 2
     assert a.statistics().fullest == 100
 

@@ -14,7 +14,7 @@ import pytest
 import locks
 from locks.net.addresses import Locator
 from locks.net.book import Finder
-from locks.otp.notices import Notices
+from locks.net.notices import Notices
 from locks.program import default, meeting
 from tests.cluster.harness import COOKIE, World
 from tests.cluster.servers import LIMIT

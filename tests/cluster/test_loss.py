@@ -9,16 +9,16 @@ import struct
 from typing import Any
 
 import pytest
+from locks.otp.bytes import control
+from locks.otp.bytes.terms import Atom
+from locks.otp.process.processes import CAST
+from locks.wire.forms import LOCK_SERVER
+from locks.wire.messages import pack
 
 import locks
 from locks.core.messages import Request
 from locks.model import AgentId
-from locks.otp.bytes import control
-from locks.otp.bytes.terms import Atom
-from locks.otp.process.processes import CAST
 from locks.program.default import stand_in
-from locks.wire.forms import LOCK_SERVER
-from locks.wire.messages import pack
 from tests.cluster.harness import World
 from tests.cluster.nodes import A, B, C, Nodes, Peer, Tx, peer, until_connected, until_members
 from tests.cluster.servers import LIMIT, Servers
@@ -242,7 +242,7 @@ def test_what_a_node_says_last_is_forgotten_with_it(nodes: Nodes, number: int, l
     The end may be taken in in one turn with the last requests. A server that forgot the node first kept them for ever.
     """
     node = nodes.start(A)
-    stranger = Peer(node.cluster.distribution.address, A)
+    stranger = Peer(node.cluster.network.address, A)
     stranger.send(requests_of(stranger, number) + last)
     stranger.socket.shutdown(socket.SHUT_WR)
     assert stranger.is_closed()

@@ -12,11 +12,10 @@ import gevent
 import pytest
 
 import locks
-from locks.net import admission
+from locks.net import admission, network
 from locks.net.hello import read_hello
 from locks.net.link import Link
-from locks.otp import distribution
-from locks.otp.options import NET_TICKTIME
+from locks.node.options import NET_TICKTIME
 from locks.runtime.clock import monotonic
 from tests.cluster.harness import World, until_alive
 from tests.cluster.nodes import (
@@ -71,8 +70,8 @@ def test_a_proven_name_is_not_kept_out_by_an_attempt(nodes: Nodes, own: str) -> 
     proxy.stall()
     assert a.cluster is not None
     assert not a.connect(proxy.peer(B), timeout=0)
-    eventually(lambda: B in a.cluster.distribution._admission._attempts)  # type: ignore[union-attr]
-    b.turn.run(b.cluster.distribution.connect, own, a.address)  # type: ignore[union-attr]
+    eventually(lambda: B in a.cluster.network._admission._attempts)  # type: ignore[union-attr]
+    b.turn.run(b.cluster.network.connect, own, a.address)  # type: ignore[union-attr]
     until_members(a, B)
     until_members(b, own)
 
@@ -84,7 +83,7 @@ def test_a_second_program_is_refused(
     nodes: Nodes, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first one keeps its name and its locks; the second is told who has the name, each time."""
-    monkeypatch.setattr("locks.otp.notices.PERIOD", 0)
+    monkeypatch.setattr("locks.net.notices.PERIOD", 0)
     server, first = nodes.start(S), nodes.start(X)
     assert first.connect(peer(server))
     until_members(server, X)
@@ -121,7 +120,7 @@ def test_an_answer_counts_whenever_silence_is_judged(
         """The next look comes when silence has been judged once more."""
         assert server.cluster is not None
         gevent.sleep(seconds)
-        server.turn.run(server.cluster.distribution._judge_silence, 0.001)
+        server.turn.run(server.cluster.network._judge_silence, 0.001)
         looks.append(seconds)
 
     monkeypatch.setattr(
@@ -140,18 +139,18 @@ def test_heartbeats_leave_no_long_gap(nodes: Nodes, monkeypatch: pytest.MonkeyPa
     assert first.connect(peer(server))
     until_members(server, X)
     assert server.cluster is not None
-    links = server.cluster.distribution
+    links = server.cluster.network
     (link,) = links.links.values()
     now = monotonic()
     beats: list[float] = []
     monkeypatch.setattr(Link, "beat", lambda one: beats.append(now) if one is link else None)
-    monkeypatch.setattr(distribution, "monotonic", lambda: now)
+    monkeypatch.setattr(network, "monotonic", lambda: now)
     link.wanted, link.beat_due = 15.0, 0.0
-    look = 15.0 / distribution.CHECKS / distribution.LOOKS
+    look = 15.0 / network.CHECKS / network.LOOKS
 
     def looks() -> None:
         nonlocal now
-        for number in range(40 * distribution.LOOKS):
+        for number in range(40 * network.LOOKS):
             now += look / 4
             links._hub_ran_at = now
             links._tick()
@@ -161,11 +160,11 @@ def test_heartbeats_leave_no_long_gap(nodes: Nodes, monkeypatch: pytest.MonkeyPa
     server.turn.run(looks)
     gaps = [after - before for before, after in itertools.pairwise(beats)]
     assert len(gaps) >= 5
-    assert max(gaps) <= 15 / distribution.CHECKS
-    assert min(gaps) > 0.5 * 15 / distribution.CHECKS
+    assert max(gaps) <= 15 / network.CHECKS
+    assert min(gaps) > 0.5 * 15 / network.CHECKS
     # What a program that computes still sends is enough for who asks whether it lives.
     waits = min(max(NET_TICKTIME / admission.PART, admission.SIGNS[0]), admission.SIGNS[1])
-    assert waits * 0.7 > NET_TICKTIME / distribution.CHECKS
+    assert waits * 0.7 > NET_TICKTIME / network.CHECKS
     assert admission.SIGNS[1] < admission.HELLO_TIME - 2  # the newcomer is still there
 
 
@@ -233,7 +232,7 @@ def test_the_same_program_connects_anew(nodes: Nodes, monkeypatch: pytest.Monkey
     news = News(server)
     proxy.stall()  # the server does not learn that the link is lost
     x.turn.run(link(x, S).lose, "for the test")
-    x.turn.run(x.cluster.distribution.connect, S, server.address)  # type: ignore[union-attr]
+    x.turn.run(x.cluster.network.connect, S, server.address)  # type: ignore[union-attr]
     eventually(lambda: news.brief == [("down", X), ("up", X)])
     until_members(x, S)
     assert not asked

@@ -45,7 +45,7 @@ def test_two_nodes_connect(nodes: Nodes) -> None:
     until_members(a, B)
     until_members(b, A)
     assert a.connect(peer(b))  # it is already
-    assert link(a, B).peer.creation == b.cluster.distribution.creation  # type: ignore[union-attr]
+    assert link(a, B).peer.creation == b.cluster.network.creation  # type: ignore[union-attr]
 
 
 def test_nodes_of_a_program_with_a_hub(nodes: Nodes) -> None:
@@ -120,8 +120,8 @@ def _same_connection(a: locks.node.Node, b: locks.node.Node) -> bool:
     """Whether both have a link, and these are the two ends of one connection."""
     assert a.cluster is not None
     assert b.cluster is not None
-    here = a.cluster.distribution.links.get(b.name)
-    there = b.cluster.distribution.links.get(a.name)
+    here = a.cluster.network.links.get(b.name)
+    there = b.cluster.network.links.get(a.name)
     if here is None or there is None:
         return False
     try:
@@ -241,7 +241,7 @@ def test_a_node_that_is_replaced(nodes: Nodes) -> None:
     until_members(again, A)
     eventually(lambda: news.brief == [("down", B), ("up", B)])
     assert "connected again" in news.reasons()[0]
-    assert link(a, B).peer.creation == again.cluster.distribution.creation  # type: ignore[union-attr]
+    assert link(a, B).peer.creation == again.cluster.network.creation  # type: ignore[union-attr]
 
 
 # --- The mesh -----------------------------------------------------------------------------------
@@ -274,7 +274,7 @@ def test_nodes_that_come_at_the_same_time(nodes: Nodes) -> None:
         made = [nodes.start(f"n{n}-{number}@127.0.0.1") for n in range(4)]
         for node in made:  # all before any of them is connected
             assert middle.cluster is not None
-            node.turn.run(node.cluster.distribution.connect, middle.name, middle.address)  # type: ignore[union-attr]
+            node.turn.run(node.cluster.network.connect, middle.name, middle.address)  # type: ignore[union-attr]
         names = [node.name for node in (middle, *made)]
         for node in (middle, *made):
             until_members(node, *names)
@@ -288,7 +288,7 @@ def test_an_address_that_others_tell_is_checked(
     """A node does not follow another one to an address that it may not be given itself."""
     a, b = nodes.start(A), nodes.start(B)
     assert b.cluster is not None
-    book = b.cluster.distribution.book
+    book = b.cluster.network.book
     book.hear(
         C, [books.News(C, ("192.0.2.1", 9100), 0.0)], time.monotonic()
     )  # as if it had been there
@@ -306,7 +306,7 @@ def test_no_mesh(nodes: Nodes) -> None:
     until_members(c, B)
     assert a.nodes() == [B]
     assert c.nodes() == [B]
-    assert set(a.cluster.distribution.book.known) == set()  # type: ignore[union-attr]
+    assert set(a.cluster.network.book.known) == set()  # type: ignore[union-attr]
 
 
 # --- Processes ----------------------------------------------------------------------------------
@@ -332,7 +332,7 @@ while len(node.alive) < 2:
 # Somebody in the middle of a handshake, too.
 stranger = socket.create_connection(node.address)
 stranger.send(b"x")
-while not node.cluster.distribution._admission.streams:
+while not node.cluster.network._admission.streams:
     time.sleep(0.001)
 read, write = os.pipe()
 child = os.fork()
@@ -374,9 +374,9 @@ def test_hearsay_is_forgotten(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> 
     nobody = ("127.0.0.1", 1)  # nobody listens there
     rumour = [books.News("rumour@127.0.0.1", nobody, 0.0)]
     assert not a.connect("peer@127.0.0.1:1", timeout=0.01)
-    a.turn.run(a.cluster.distribution.hear, B, rumour)
-    assert "rumour@127.0.0.1" in a.cluster.distribution.book.known
-    eventually(lambda: "rumour@127.0.0.1" not in a.cluster.distribution.book.known)
-    assert {"peer@127.0.0.1", B} <= a.cluster.distribution.book.known.keys()
+    a.turn.run(a.cluster.network.hear, B, rumour)
+    assert "rumour@127.0.0.1" in a.cluster.network.book.known
+    eventually(lambda: "rumour@127.0.0.1" not in a.cluster.network.book.known)
+    assert {"peer@127.0.0.1", B} <= a.cluster.network.book.known.keys()
     assert a.nodes() == [B]
     assert b.nodes() == [A]

@@ -97,7 +97,7 @@ def test_a_cookie_is_not_shown(options: dict[str, Any], cookie: str) -> None:
         text += "".join(repr(value) for frame in frames for value in (frame.locals or {}).values())
     else:
         assert node.cluster is not None
-        text = repr(node.cluster.distribution.options) + repr(vars(node.cluster.distribution))
+        text = repr(node.cluster.options) + repr(vars(node.cluster.network))
         locks.stop()
     assert COOKIE[:9] not in text
 

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-
 from locks.otp.bytes import control
 from locks.otp.bytes.behaviours import CALL, CAST
 from locks.otp.bytes.terms import Atom, Pid, Reference
 from locks.wire.forms import OURS, pid_of
+
 from tests.cluster.nodes import A, B, Nodes, Stranger, Tx, link
 from tests.helpers import eventually
 
@@ -65,7 +65,7 @@ def test_nobody_takes_the_lock_of_another(nodes: Nodes, what: str) -> None:
     stranger = Stranger(b.address)
     stranger.say_hello(b.name, BAD)
     eventually(lambda: BAD in b.nodes())
-    pid = pid_of(agent, b.cluster.distribution.creation)  # type: ignore[union-attr]
+    pid = pid_of(agent, b.cluster.network.creation)  # type: ignore[union-attr]
     for frame in FORGED[what](pid, client):
         stranger.frame(frame)
     assert stranger.is_closed()

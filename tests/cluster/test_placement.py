@@ -142,7 +142,7 @@ def test_an_id_above_ids_on_different_servers(nine: Servers) -> None:
     """It can't be locked; all that is below can be seen."""
     code = """
 import time, locks, locks.facts, locks_leader
-everything = (locks.values.Atom("locks_leader"),)
+everything = ("$election",)
 for ask in (locks.Lock(everything).acquire, lambda: locks.holders(everything)):
     try:
         ask()

@@ -83,7 +83,6 @@ MESSAGES = [
     (1, "two", (3.0,)),
     [1, [2], []],
     {"key": [1], 2: (None,)},
-    locks.values.Atom("atom"),
     "x" * 100_000,
 ]
 
@@ -219,7 +218,7 @@ def test_monitors(nodes: Nodes) -> None:
     for end, reason in (
         (lambda ref: ref.stop(), "normal"),
         (lambda ref: locks.actors.kill(ref, "enough"), "enough"),
-        (lambda ref: ref.tell("break"), (locks.values.Atom("ZeroDivisionError"), "by zero")),
+        (lambda ref: ref.tell("break"), ("ZeroDivisionError", "by zero")),
     ):
         actor = Echo.start()
         b.register("echo", actor)
@@ -231,7 +230,7 @@ def test_monitors(nodes: Nodes) -> None:
         end(actor)
         eventually(lambda first=first, second=second: first and second)  # type: ignore[misc]
         assert first == second == [(ref, reason)]
-        eventually(lambda: b.cluster.processes.registered("echo") is None)  # type: ignore[union-attr]
+        eventually(lambda: b.cluster.actors.registered("echo") is None)  # type: ignore[union-attr]
 
 
 def test_a_lost_connection_is_down(nodes: Nodes) -> None:
@@ -314,7 +313,7 @@ def test_a_call_of_what_stays_is_not_monitored(nodes: Nodes) -> None:
     """It is one message, and its answer another one. When the connection is lost, there is no answer."""
     a, b = nodes.meet(A, B)
     assert a.cluster is not None
-    processes, traffic = a.cluster.processes, a.cluster.distribution.traffic
+    processes, traffic = a.cluster.processes, a.cluster.network.traffic
     b.register("echo", Echo.start())
     told: list[tuple[bool, Any]] = []
 

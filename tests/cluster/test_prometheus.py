@@ -182,7 +182,7 @@ print("ready", flush=True)
 while True:
     locks_leader.Election("restless").run(lambda leadership: None)
 """
-PARENT = HOLDER.format(wanted="(locks.values.Atom('locks_leader'),)")
+PARENT = HOLDER.format(wanted="('$election',)")
 
 
 def shortened() -> str:

@@ -9,14 +9,14 @@ import threading
 from typing import Any
 
 import pytest
-
-import locks
 from locks.otp.bytes import etf
 from locks.otp.bytes.frames import pack_reg_send, pack_send
 from locks.otp.bytes.terms import Atom, Pid, Reference
 from locks.otp.process.processes import CAST
-from locks.ranges import LONGEST_LINE as LONGEST
 from locks.wire.forms import LOCK_SERVER, OURS
+
+import locks
+from locks.ranges import LONGEST_LINE as LONGEST
 from tests.cluster.nodes import A, B, C, Nodes, Stranger, link, peer
 from tests.helpers import eventually
 
@@ -149,11 +149,11 @@ def test_large_bad_messages_write_short_lines(
     nodes: Nodes, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, period: int
 ) -> None:
     """Bad messages of 1 MB, to all who take some in: a line of a few hundred characters each, at most."""
-    monkeypatch.setattr("locks.otp.notices.PERIOD", period)
+    monkeypatch.setattr("locks.net.notices.PERIOD", period)
     a = nodes.start(A)
     agent = a.spawn_agent()
     assert a.cluster is not None
-    creation = a.cluster.distribution.creation
+    creation = a.cluster.network.creation
     large = "x" * 2**20
     bad = Pid(1, BAD, 77)
     call = (

@@ -11,10 +11,7 @@ import pytest
 import locks
 from locks.core.messages import Knowledge, Released
 from locks.net import relay
-from locks.otp.bytes import etf
-from locks.otp.bytes.frames import pack_send
-from locks.wire.forms import pid_of
-from locks.wire.messages import pack
+from locks.net.messages import ToAgent, encode
 from tests.cluster.nodes import A, Nodes, Tx, link
 from tests.helpers import LIMIT, eventually
 
@@ -196,11 +193,9 @@ def test_what_must_not_be_said_costs_the_link_alone(
     txs, asked = chain(nodes)
     other, one = txs[:2]
     there, peer = relays(one.node), other.node.name
-    assert other.node.cluster is not None
-    pid = pid_of(other.agent.id, other.node.cluster.distribution.creation)
 
     def told(message: Any) -> bytes:
-        return pack_send(pid, etf.encode(pack(message, other.agent.id)))
+        return encode(ToAgent(other.agent.id.created, message))
 
     bad: list[Any] = [
         b"no term",

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 import locks
+from locks.net.messages import BadMessage
 from locks.node.peers.agreement import Agreement, pack_servers, unpack_servers
 from locks.node.ports import Servers as Known
-from locks.otp.bytes.fields import BadMessage
 from tests.cluster.harness import World
 from tests.cluster.servers import LIMIT, NAMES, Servers
 from tests.helpers import eventually
@@ -250,7 +250,7 @@ def test_what_is_said_of_servers_is_checked(names: object) -> None:
         unpack_servers((*good[:2], names, *good[3:]))
 
 
-@pytest.mark.parametrize("require", [None, "majority", 3, locks.values.Atom("most")])
+@pytest.mark.parametrize("require", [None, "majority", 3, "most"])
 def test_what_is_said_of_how_many_is_checked(require: object) -> None:
     """One of the words of `Require`."""
     with pytest.raises(BadMessage):

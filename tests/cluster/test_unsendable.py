@@ -8,14 +8,14 @@ from typing import Any
 
 import pykka
 import pytest
-
-import locks
-from locks.node.peers import cluster as cluster_module
 from locks.otp.bytes import etf
 from locks.otp.bytes.etf import EncodeError
 from locks.otp.bytes.terms import Atom
 from locks.wire import pages
 from locks.wire.messages import pack
+
+import locks
+from locks.node.peers import cluster as cluster_module
 from tests.cluster.nodes import A, B, News, Nodes, Tx
 from tests.cluster.test_clients import Client, program_of
 from tests.helpers import eventually
@@ -74,12 +74,10 @@ def test_why_an_actor_has_ended(nodes: Nodes, caplog: pytest.LogCaptureFixture) 
         b.register("fails", actor)
         downs: list[locks.actors.Down] = []
         locks.actors.monitor(a.remote("fails", B), downs.append)
-        eventually(lambda: b.cluster is not None and b.cluster.processes._monitored)
+        eventually(lambda: b.cluster is not None and b.cluster.actors._monitored)
         actor.tell(error)
         eventually(lambda downs=downs: downs)  # type: ignore[misc]
-        eventually(
-            lambda: b.cluster is not None and b.cluster.processes.registered("fails") is None
-        )
+        eventually(lambda: b.cluster is not None and b.cluster.actors.registered("fails") is None)
     check_alive(a, b, news)
 
 

@@ -7,12 +7,12 @@ import threading
 from typing import Any
 
 import pytest
-
-import locks
-from locks.node.views import sender as view_sender
 from locks.otp.bytes.control import RegSend, Send
 from locks.otp.bytes.terms import Atom, Pid
 from locks.wire import pages
+
+import locks
+from locks.node.views import sender as view_sender
 from tests.cluster.nodes import A, B, C, News, Nodes, Stranger, until_connected
 from tests.cluster.test_clients import program_of
 from tests.helpers import SEED, eventually

@@ -16,7 +16,7 @@ import pytest
 import locks
 from locks.cli.printing import IN_OPTIONS, in_options
 from locks.core.agent.requests import cannot_serve
-from locks.otp.distribution import Distribution
+from locks.net.network import Network
 from locks.program.folder import Folder
 from tests.cluster.conftest import Certify
 from tests.cluster.harness import COOKIE, World
@@ -425,8 +425,8 @@ def test_how_many_servers_are_needed(processes: Servers) -> None:
 def test_where_a_program_of_this_machine_is() -> None:
     """It has no port."""
     link = SimpleNamespace(address=("process 9710 of this machine", 0))
-    distribution: Any = SimpleNamespace(links={A: link})
-    assert Distribution.address_of(distribution, A) == "process 9710 of this machine"
+    network: Any = SimpleNamespace(links={A: link})
+    assert Network.address_of(network, A) == "process 9710 of this machine"
 
 
 def test_a_path_that_is_too_long_for_a_socket(tmp_path: Path) -> None:

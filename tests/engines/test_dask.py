@@ -303,7 +303,7 @@ def test_encrypted(tmp_path: Path) -> None:
 def uses_tls() -> bool:
     """Whether this program's node is connected by TLS."""
     node = locks.start()
-    return node.cluster is not None and node.cluster.distribution.options.tls is not None
+    return node.cluster is not None and node.cluster.options.tls is not None
 
 
 def test_the_lock_server_ends_with_its_process(tmp_path: Path) -> None:

@@ -15,12 +15,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pykka
+from locks_leader.wire.ownership_messages import pack
 
 from locks.ownership.part import Part, Task
 from locks.runtime.monitor import current_client
 from locks_leader.ownership import Participant
 from locks_leader.shell.agreements import Agreed
-from locks_leader.wire.ownership_messages import pack
 from tests.leader.members import Diary
 
 __all__ = ["GROUPS", "World"]

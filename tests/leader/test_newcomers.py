@@ -13,7 +13,7 @@ from tests.cluster.nodes import Nodes
 from tests.helpers import EXPLORE, SEED, eventually
 from tests.leader.harness import Cluster, agreed
 
-ELECTION = (locks.values.Atom("locks_leader"), "r")  # the lock of the election about "r"
+ELECTION = ("$election", "r")  # the lock of the election about "r"
 ROUNDS = 300 if EXPLORE else 20
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any, get_args
 
 import pytest
+from locks.otp.bytes import etf
+from locks_leader.wire.ownership_messages import FromParticipant, FromSession, pack, unpack
 
 from locks import MisuseError
-from locks.otp.bytes import etf
 from locks.ownership.messages import (
     Closed,
     Grant,
@@ -20,7 +21,6 @@ from locks.ownership.messages import (
     ToSession,
     Welcome,
 )
-from locks_leader.wire.ownership_messages import FromParticipant, FromSession, pack, unpack
 from tests.leader.sessions import Name
 
 ID = (7, "a@127.0.0.1")

@@ -15,7 +15,7 @@ from tests.cluster.nodes import Nodes, peer, until_members
 from tests.cluster.servers import LIMIT, Servers
 from tests.helpers import eventually
 
-ELECTION = (locks.values.Atom("locks_leader"), "r")  # the lock of the election about "r"
+ELECTION = ("$election", "r")  # the lock of the election about "r"
 
 
 def test_a_node_without_instances_is_not_asked(nodes: Nodes) -> None:

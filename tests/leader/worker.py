@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import locks
 import locks_leader
-from locks.node.observing.elections import LOCKS_LEADER
+from locks.node.observing.elections import ELECTION_ID
 from locks.ownership import NotOwner, OwnershipEnded
 from locks_leader import Ownership
 from tests.cluster.ledger import Ledger, Stale
@@ -80,7 +80,7 @@ class Candidate(Client):
 
     def standing(self, name: str, nodes: list[str]) -> int:
         """How many stand in an election, as that lock server sees it that all of them ask first."""
-        lock_id = (LOCKS_LEADER, name)
+        lock_id = (ELECTION_ID, name)
         return max(len(locks.queue(lock_id, node=node).requests) for node in nodes)
 
     def led(self) -> list[int]:

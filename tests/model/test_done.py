@@ -21,6 +21,7 @@ from locks.core import done
 from locks.core.done import Marks, Recovery
 from locks.core.facts import AskMark, Mark, MarkFact
 from locks.model import majority
+from locks.ranges import replace
 from locks.words import AgentId
 from tests.helpers import EXPLORE, SEED
 
@@ -383,7 +384,7 @@ class AfterOne(Recovery):
 
 def read_incomplete(servers: Any, told: Mapping[str, MarkFact]) -> done.Reading | None:
     """Count servers that have forgotten."""
-    return done.read(servers, {name: fact._replace(complete=True) for name, fact in told.items()})
+    return done.read(servers, {name: replace(fact, complete=True) for name, fact in told.items()})
 
 
 def set_at_once(servers: Any, grants: Any, had: Any, told: Any) -> tuple[bool, set[str]]:
@@ -394,7 +395,7 @@ def set_at_once(servers: Any, grants: Any, had: Any, told: Any) -> tuple[bool, s
 
 def set_without_lock(servers: Any, grants: Any, had: Any, told: Any) -> tuple[bool, set[str]]:
     """Count servers that have taken the lock away."""
-    kept = {name: fact._replace(since=grants[name]) for name, fact in told.items()}
+    kept = {name: replace(fact, since=grants[name]) for name, fact in told.items()}
     return done.are_set(servers, grants, had, kept)
 
 

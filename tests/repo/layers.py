@@ -33,9 +33,8 @@ class Layer(NamedTuple):
     says: str = ""
 
 
-SANS_IO = ("bytes*",)
 GROUND = ("words", "errors", "ground")
-NODES = (*GROUND, "core", "wire", "runtime", "net bytes", "otp bytes", "otp")
+NODES = (*GROUND, "core", "runtime", "net bytes", "messages", "net")
 LIBRARY = [
     Layer(
         "words",
@@ -53,12 +52,6 @@ LIBRARY = [
     Layer("core", ("locks.core*",), GROUND, "core/: the machines, pure"),
     Layer("runtime", ("locks.runtime*",), ("words", "errors"), "runtime/: actors on gevent"),
     Layer(
-        "otp bytes",
-        tuple(f"locks.otp.{name}" for name in SANS_IO),
-        GROUND,
-        "otp/: Erlang's protocol, bytes in, bytes out",
-    ),
-    Layer(
         "net bytes",
         tuple(
             f"locks.net.{name}" for name in ("addresses", "budgets", "frames", "hello", "secrets")
@@ -67,16 +60,16 @@ LIBRARY = [
         "net/: frames, the hello, secrets, addresses, budgets",
     ),
     Layer(
-        "otp",
-        ("locks.otp*", "locks.net*"),
-        (*GROUND, "runtime", "net bytes", "otp bytes"),
-        "otp/: connections, processes",
+        "messages",
+        ("locks.net.messages", "locks.net.raised"),
+        (*GROUND, "core"),
+        "net/messages.py: what nodes say",
     ),
     Layer(
-        "wire",
-        ("locks.wire*",),
-        (*GROUND, "core", "runtime", "otp bytes"),
-        "wire/: messages as terms",
+        "net",
+        ("locks.net*",),
+        (*GROUND, "core", "runtime", "net bytes", "messages"),
+        "net/: connections, actors of other nodes",
     ),
     Layer("node", ("locks.node.*",), NODES, "node/: the actors"),
     Layer(
@@ -126,7 +119,7 @@ LIBRARY = [
     Layer(
         "places",
         ("locks.node", "locks.original", "locks.values"),
-        (*GROUND, "runtime", "otp", "otp bytes", "node", "face"),
+        (*GROUND, "runtime", "net", "net bytes", "node", "face"),
         "original.py, values.py, node/__init__.py: names by subject",
     ),
     # What `import locks` gives: names of the face, and, when it is first used, `locks.aio`, which stands on the face.
@@ -135,7 +128,7 @@ LIBRARY = [
         "package",
         ("locks", "locks.shapes.decorator"),
         (
-            *(*GROUND, "core", "runtime", "otp", "otp bytes", "node", "program", "metrics"),
+            *(*GROUND, "core", "runtime", "net", "net bytes", "node", "program", "metrics"),
             *("tracing", "face", "aio", "places"),
         ),
         "import locks: all of it, and the decorator",
@@ -156,7 +149,7 @@ LIBRARY = [
         "engines",
         ("locks.engines*",),
         (
-            *(*GROUND, "core", "runtime", "net bytes", "otp bytes", "otp", "node", "program"),
+            *(*GROUND, "core", "runtime", "net bytes", "net bytes", "net", "node", "program"),
             *("face", "aio", "package"),
         ),
         "engines/: for engines and frameworks",
@@ -165,7 +158,7 @@ LIBRARY = [
         "cli",
         ("locks.cli*", "locks.__main__"),
         (
-            *(*GROUND, "core", "runtime", "net bytes", "otp bytes", "otp", "program", "metrics"),
+            *(*GROUND, "core", "runtime", "net bytes", "net bytes", "net", "program", "metrics"),
             *("face", "places", "package", "web"),
         ),
         "cli/: the command line",
@@ -189,10 +182,10 @@ LEADER = [
         "core/: the election, pure",
     ),
     Layer(
-        "leader wire",
-        ("locks_leader.wire*",),
-        (*PUBLIC, "otp bytes", "otp", "wire", "leader ground", "leader core"),
-        "wire/: messages as terms",
+        "leader letters",
+        ("locks_leader.letters", "locks_leader.sharing"),
+        (*PUBLIC, "messages", "net", "leader ground", "leader core"),
+        "letters.py, sharing.py: what instances say",
     ),
     Layer(
         "leader terms",
@@ -203,7 +196,7 @@ LEADER = [
     Layer(
         "leader shell",
         ("locks_leader.shell*",),
-        (*PUBLIC, "leader ground", "leader core", "leader wire", "leader terms"),
+        (*PUBLIC, "leader ground", "leader core", "leader letters", "leader terms"),
         "shell/: the actor",
     ),
     Layer(
@@ -215,7 +208,10 @@ LEADER = [
             "locks_leader.election",
             "locks_leader.ownership",
         ),
-        (*PUBLIC, "leader ground", "leader core", "leader wire", "leader terms", "leader shell"),
+        (
+            *(*PUBLIC, "messages", "net", "leader ground", "leader core", "leader letters"),
+            *("leader terms", "leader shell"),
+        ),
         "api.py, election.py, ownership.py: what users call",
     ),
     Layer(
@@ -311,10 +307,12 @@ PURE_OUTSIDE = {
     "enum",
     "difflib",
     "fractions",
+    "msgspec",
     "json",
     "re",
     "functools",
     "hashlib",
+    "ipaddress",
     "heapq",
     "itertools",
     "math",

@@ -164,7 +164,7 @@ TABLE = "locks.core.server.table"
         ("locks.node.server", "from locks.api import lock", "not below node"),
         ("locks_lab.worlds.world", "from locks.runtime import Client", "not below lab"),
         ("locks.core.agent.machine", "from locks_lab.worlds.rules import OURS", "not below core"),
-        ("locks.wire.forms", "from locks.net.link import Link", "not below wire"),
+        ("locks.net.messages", "from locks.net.link import Link", "not below messages"),
         (
             "locks.runtime.actor",
             "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from locks.node.node import Node",

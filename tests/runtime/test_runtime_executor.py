@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 
 import gevent
 import pytest
 
 from locks.errors import NodeNotRunning
+from locks.runtime import hub_life
 from locks.runtime.executor import Executor
 from tests.helpers import eventually
 
@@ -299,3 +301,20 @@ def test_ctrl_c_in_the_work_goes_to_the_main_greenlet(run_script: Callable[[str]
         executor.stop(5)
     """
     assert run_script(script) == "main\nwork goes on\n"
+
+
+def test_a_greenlet_that_refuses_to_end_does_not_keep_the_hub() -> None:
+    """Its end is waited for a second; then the hub is destroyed, and what else ends with it has ended."""
+
+    def refuse() -> None:
+        while True:
+            with suppress(gevent.GreenletExit):
+                gevent.sleep(60)
+
+    executor = Executor(own_thread=True)
+    ended: list[object] = []
+    executor.call(hub_life.at_end, executor.hub, lambda: ended.append(True))
+    executor.call(executor.spawn, refuse)
+    assert executor.stop(5)
+    assert ended
+    assert executor.hub.loop is None

@@ -1,10 +1,11 @@
 """`stop` at each line of each call, and each call at each line of `stop`: `python -m tests.stopping.at_lines`.
 
-There are three ways, and in each the call is one of `calls.CALLS`, in a program with private locks:
+There are four ways, and in each the call is one of `calls.CALLS`, in a program with private locks:
 
 =======  =========================================================================================
 beside   the call is held at a line, and another thread calls `locks.stop()` meanwhile
 within   the call's own thread calls it at that line, as a signal handler would
+behind   the node's background is held at a line, and another thread calls `locks.stop()` meanwhile
 during   `locks.stop()` is held at a line, and another thread makes the call meanwhile
 =======  =========================================================================================
 
@@ -33,7 +34,7 @@ from tests.stopping.calls import CALLS, REFUSED
 
 __all__ = ["WAYS", "Trial", "length", "play"]
 
-WAYS = ("beside", "within", "during")
+WAYS = ("beside", "within", "behind", "during")
 HANGS = 30.0  # seconds in which both have ended
 MOMENT = 0.03  # seconds that what is held waits for the other one
 AGAIN = 0.05  # seconds between two stops, for a call that has begun a new node and waits there
@@ -61,7 +62,7 @@ class Trial(NamedTuple):
 
 
 class _Lines:
-    """Counts the lines of `locks` in a thread, and calls a function before one of them."""
+    """Counts the lines of `locks` in a thread, or in all greenlets of one, and calls a function before one of them."""
 
     def __init__(self, at: int, strike: Callable[[], object], opcodes: bool) -> None:
         self.count = 0
@@ -114,10 +115,12 @@ class _Side:
         return not self.thread.is_alive()
 
 
-def _prepare(way: str) -> None:
+def _prepare(way: str, lines: _Lines) -> None:
     """Start a node, with something on it that ends with it."""
     os.environ["LOCKS_SERVERS"] = "here"  # of the next node, too
-    locks.start()
+    node = locks.start()
+    if way == "behind":
+        node.executor.call(sys.settrace, lines.enter)
     if way == "during":
         locks.Lock(("a",)).acquire()
         locks_leader.Election("e").start()
@@ -126,12 +129,12 @@ def _prepare(way: str) -> None:
 def length(name: str, way: str, opcodes: bool = False) -> int:
     """How many lines a call has, or `stop` beside it; a call that waits is stopped by another thread."""
     lines = _Lines(-1, print, opcodes)
-    _prepare(way)
+    _prepare(way, lines)
     if way == "during":
         side = _Side(locks.stop, lines)
         assert side.ends(HANGS)
         return lines.count
-    side = _Side(CALLS[name].do, lines)
+    side = _Side(CALLS[name].do, None if way == "behind" else lines)
     while not side.ends(0.3):
         locks.stop()
     locks.stop()
@@ -151,12 +154,12 @@ def play(name: str, way: str, at: int, opcodes: bool = False) -> Trial:
             except locks.LocksError as error:
                 refused.append(error)
             return
-        side = sides["other"] = _Side(locks.stop if way == "beside" else call.do)
+        side = sides["other"] = _Side(call.do if way == "during" else locks.stop)
         side.ends(MOMENT)
 
-    _prepare(way)
     lines = _Lines(at, other, opcodes)
-    held = _Side(locks.stop if way == "during" else call.do, lines)
+    _prepare(way, lines)
+    held = _Side(locks.stop if way == "during" else call.do, None if way == "behind" else lines)
     problem = ""
     for _ in range(int(HANGS / AGAIN)):
         if held.ends(AGAIN) and all(side.ends(AGAIN) for side in sides.values()):

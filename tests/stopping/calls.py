@@ -372,7 +372,7 @@ CALLS: dict[str, Call] = {
     "Lock": Call(lambda: has(locks.Lock(mine("a"), timeout=LIMIT))),
     "RLock": Call(lambda: has(locks.RLock(mine("b"), timeout=LIMIT))),
     "Semaphore": Call(lambda: has(locks.Semaphore(mine("c"), 2, timeout=LIMIT))),
-    "a Condition": Call(waits_for_a_condition, needs="thread"),
+    "a Condition": Call(waits_for_a_condition, errors=frozenset(("NotHeld",)), needs="thread"),
     "token": Call(token, errors=frozenset(("NotHeld",))),
     "run_transaction": Call(lambda: locks.run_transaction(lambda tx: tx.write_lock(mine("a")))),
     "watch": Call(watched),

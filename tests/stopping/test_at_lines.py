@@ -11,6 +11,7 @@ from tests.helpers import EXPLORE, ROOT, SEED
 from tests.stopping.at_lines import WAYS
 from tests.stopping.calls import CALLS
 
+SOME = ("a lock that is held", "locks_leader.Ownership.run", "Election.run", "Lock")
 ALONE = [name for name, call in CALLS.items() if call.needs != "servers"]
 
 
@@ -24,10 +25,21 @@ def judge(*arguments: str, limit: float) -> None:
     assert " trials, 0 wrong" in done.stdout
 
 
+def test_at_some_lines_of_some_calls() -> None:
+    """Each way."""
+    judge("--tries=2", *(f"--call={name}" for name in SOME), limit=120)
+
+
 @pytest.mark.slow
-def test_at_some_lines_of_each_call() -> None:
-    """One line of each call, each way."""
+def test_at_a_line_of_each_call() -> None:
+    """Each way."""
     judge("--tries=1", limit=120)
+
+
+@pytest.mark.slow
+def test_at_some_instructions() -> None:
+    """Of calls in which many parts take part."""
+    judge("--opcodes", "--tries=10", *(f"--call={name}" for name in SOME[1:3]), limit=120)
 
 
 @pytest.mark.explore
@@ -35,5 +47,5 @@ def test_at_some_lines_of_each_call() -> None:
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", ALONE)
 def test_at_each_line(name: str, way: str) -> None:
-    """Every line of a call; of short ones, every instruction would do no more."""
+    """Every line of a call."""
     judge("--call", name, "--way", way, limit=3600)

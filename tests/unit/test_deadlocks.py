@@ -17,6 +17,7 @@ from locks.core.messages import Inquire, Knowledge, Surrender, Surrendered, ToAg
 from locks.core.server import notifier
 from locks.core.steps import steps_of
 from locks.model import AgentId, Deadlock, Edge, LockId, Mode, RequestRecord, State
+from locks.ranges import replace
 from locks.words import HELD_UP
 from tests.helpers import lines_of
 from tests.unit.net import N1, A, B, Net
@@ -60,7 +61,7 @@ def record(
     mode = given.pop("mode", "write")
     name = f"c{who}"
     made = RequestRecord(N1, number, ref(who), name, lock_id, mode, state, number, 1, True, version)
-    return made._replace(**given)
+    return replace(made, **given)
 
 
 def chain(*agents: int) -> list[RequestRecord]:

@@ -10,6 +10,7 @@ import pytest
 from locks.core.done import MOST_MARKS, Marks, Recovery, Told, read, shifted
 from locks.core.facts import AskMark, Mark, MarkFact
 from locks.model import majority
+from locks.ranges import replace
 from locks.words import AgentId
 from tests.helpers import SEED
 
@@ -93,7 +94,7 @@ def fact(since: int = 1, token: int = 0, had: bool = False, complete: bool = Tru
 def test_what_a_majority_of_answers_means() -> None:
     """Only servers that grant the lock, are complete, and share their marks with the same servers count."""
     assert read(NAMES, {"a": fact()}) is None
-    for bad in (fact(since=0), fact(complete=False), fact()._replace(servers=("a",))):
+    for bad in (fact(since=0), fact(complete=False), replace(fact(), servers=("a",))):
         assert read(NAMES, {"a": fact(), "b": bad}) is None
         assert read(NAMES, {"a": fact(), "b": bad, "c": fact(4)}) == ({"a": 1, "c": 4}, None)
     found = read(NAMES, {"a": fact(token=2), "b": fact(token=3), "c": fact()})

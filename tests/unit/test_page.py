@@ -9,6 +9,7 @@ from unittest.mock import Mock
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from locks.otp.bytes.terms import Atom
 
 from locks.core.facts import DeadlockFact, MemberFact, NodeFact, RequestFact
 from locks.core.statistics import Leading
@@ -17,9 +18,8 @@ from locks.facts.around import Around
 from locks.facts.graph import waits_of
 from locks.facts.look import Look
 from locks.model import AgentId, Deadlock, Edge, LockId, show
-from locks.node.observing.elections import LOCKS_LEADER
+from locks.node.observing.elections import ELECTION_ID
 from locks.node.ports import Servers
-from locks.otp.bytes.terms import Atom
 from locks.web import picture as pictures
 from locks.web.changes import (
     Changes,
@@ -124,7 +124,7 @@ def test_who_does_not_answer_is_a_row() -> None:
 
 def chief(on: AgentId, term: int) -> tuple[RequestFact, NodeFact]:
     """An election that an agent has won: its lock, and what its node says."""
-    held = fact(5, (LOCKS_LEADER, "chief"), on)
+    held = fact(5, (ELECTION_ID, "chief"), on)
     said = node(on.node)
     leading = (Leading(show(("chief",)), True, term),)
     return held, said._replace(statistics=said.statistics._replace(leaders=leading))
@@ -138,9 +138,9 @@ def member(group: Any, on: str) -> MemberFact:
 def test_who_leads_and_who_is_in_which_group() -> None:
     """Who leads is shown at once; when the programs were asked, the term and the followers, too. Elections are no groups."""
     held, leader = chief(HOLDER, 3)
-    lock_id = [LOCKS_LEADER, "chief"]
-    members = [member((LOCKS_LEADER, lock_id), agent.node) for agent in (HOLDER, NEXT, LAST)]
-    members += [member((LOCKS_LEADER, Atom("workers"), lock_id), "w@x")]
+    lock_id = [ELECTION_ID, "chief"]
+    members = [member((ELECTION_ID, lock_id), agent.node) for agent in (HOLDER, NEXT, LAST)]
+    members += [member((ELECTION_ID, Atom("workers"), lock_id), "w@x")]
     members += [member("printers", name) for name in ("p@x", "p@x", "q@x")]
     around = Around((leader,), tuple(members), (("s@x", "it is stopped"),))
     (row,) = picture_of(look(held))["locks"].values()

@@ -18,6 +18,7 @@ from locks.core.messages import (
 )
 from locks.lock_ids import LARGEST, size_of
 from locks.model import AgentId, Deadlock, Edge, RequestRecord
+from locks.ranges import replace
 
 ME, OTHER = AgentId(1 << 12, "a@h", 0), AgentId(2 << 12, "b@h", 0)
 NODE = "s@h"
@@ -74,7 +75,7 @@ def test_the_answer_to_a_surrender_comes_after_what_was_lost_by_it() -> None:
     before = [r for part in made[:at] for r in part.records]
     after = [r for part in made[at + 1 :] for r in part.records]
     assert before == own
-    assert made[at] == message._replace(records=(own[0], others[0]))
+    assert made[at] == replace(message, records=(own[0], others[0]))
     assert sorted(after) == sorted(message.records)
 
 

@@ -11,8 +11,8 @@ from locks.core.messages import AnswerWait, ToServer
 from locks.errors import LocksError
 from locks.model import AgentId
 from locks.node.peers.silence import (
-    AGAIN,
-    LATER,
+    CALM,
+    LOOK,
     MOST_PATIENCE,
     PATIENCE,
     ROUND,
@@ -350,7 +350,7 @@ def test_all_get_all_while_a_server_is_stopped(number: int, node: str) -> None:
 
 
 class Clock:
-    """Nodes that say something when a test wants it, and the time."""
+    """Nodes that say something when a test wants it, and looks."""
 
     def __init__(self, *names: str) -> None:
         self.suspects = Suspects()
@@ -361,41 +361,50 @@ class Clock:
     def ask(self, *names: str) -> None:
         """They are asked for something."""
         for name in names:
-            self.suspects.asked(name, self.heard[name], sum(self.heard.values()), self.now)
+            self.suspects.asked(name, self.heard[name], sum(self.heard.values()))
 
     def say(self, *names: str) -> None:
         """Something arrives from them."""
         for name in names:
             self.heard[name] += 1
 
-    def look(self, after: float = 0.0) -> Found:
-        """Look, after so many seconds."""
-        self.now += after
-        messages = sum(self.heard.values())
-        return self.suspects.find_silent(self.heard, messages, self.now, lambda: self.waits_at)
+    def look(self, times: int = 1) -> Found:
+        """Look so many times, when it is time; return what the last look has found."""
+        found = Found([], [], [], [], LOOK)
+        for _ in range(times):
+            assert found.pause is not None
+            self.now += found.pause
+            messages = sum(self.heard.values())
+            found = self.suspects.look(self.heard, messages, self.now, lambda: self.waits_at)
+        return found
 
-    def until_silent(self, name: str) -> float:
-        """The others answer, and it does not: after how many seconds it is silent."""
-        begun = self.now
+    def until_silent(self, name: str) -> int:
+        """The others answer, and it does not: after how many looks it is silent."""
         self.ask(*self.heard)
         self.say(*(each for each in self.heard if each != name))
-        found = self.look()
-        while name not in found.silent:
-            assert found.pause is not None
-            assert self.now - begun < 10
-            found = self.look(found.pause)
-        return self.now - begun
+        for looks in range(1, 1000):
+            if name in self.look().silent:
+                return looks
+        raise AssertionError(f"{name} is never silent")
 
 
 def test_who_says_nothing_while_others_answer_is_silent_soon() -> None:
     """Within a tenth of a second; a word is enough, and then nothing is looked at any more."""
     clock = Clock("a", "b", "c")
-    assert clock.until_silent("a") <= 0.1
-    assert list(clock.suspects.silent) == ["a"]
+    assert clock.until_silent("a") * LOOK <= 0.1
+    assert clock.suspects.silent == {"a"}
     clock.say("a")
-    found = clock.look(LATER)
-    assert found == Found([], ["a"], [], [], None)
+    assert clock.look() == Found([], ["a"], [], [], None)
     assert not clock.suspects.silent
+
+
+def test_a_word_counts_when_one_is_asked_again_before_the_next_look() -> None:
+    """A silent node that speaks, speaks, though there is a new request."""
+    clock = Clock("a", "b")
+    clock.until_silent("a")
+    clock.say("a")
+    clock.ask("a", "b")
+    assert clock.look().speaking == ["a"]
 
 
 def test_who_answers_anything_is_not_silent() -> None:
@@ -403,15 +412,27 @@ def test_who_answers_anything_is_not_silent() -> None:
     clock = Clock("a", "b")
     clock.ask("a", "b")
     clock.say("a", "b")
-    assert clock.look(PATIENCE) == Found([], [], [], [], None)
+    assert clock.look() == Found([], [], [], [], None)
     for _ in range(20):
         clock.ask("a", "b")
         clock.say("a", "b")
-        assert clock.look(PATIENCE / 2).silent == []
+        clock.ask("a", "b")
+        assert clock.look(PATIENCE - 1).silent == []
+
+
+def test_time_alone_makes_nobody_silent() -> None:
+    """This program may have been stopped: what was said meanwhile is read before the next look."""
+    clock = Clock("a", "b")
+    clock.ask("a", "b")
+    clock.say("b")
+    clock.now += 100
+    assert clock.look() == Found([], [], [], [], LOOK)
+    clock.say("a")
+    assert clock.look() == Found([], [], [], [], None)
 
 
 def test_if_nobody_answers_nobody_is_silent() -> None:
-    """It may be this program that hears nothing: others are asked for a sign of life, and if there are none, nobody looks."""
+    """It may be this program that hears nothing: others are asked for a sign of life; without others, nobody looks."""
     clock = Clock("a", "b", "c", "d", "e")
     clock.ask("a")
     found = clock.look(PATIENCE)
@@ -419,17 +440,25 @@ def test_if_nobody_answers_nobody_is_silent() -> None:
     assert len(found.doubted) == WITNESSES
     clock.ask(*found.doubted)
     for _ in range(50):
-        found = clock.look(found.pause or 0)
+        found = clock.look()
         assert found.silent == []
         assert found.pause is not None
     clock.say("e")
-    assert clock.look(AGAIN).silent == []
-    clock.ask("e")
-    clock.say("e")
-    found = clock.look(AGAIN)
+    found = clock.look()
+    assert found.silent == ["a", "b", "c", "d"]
     alone = Clock("a")
     alone.ask("a")
-    assert alone.look(1) == Found([], [], [], [], None)
+    assert alone.look(PATIENCE) == Found([], [], [], [], None)
+
+
+def test_who_lasts_is_named_once() -> None:
+    """Not who is only busy."""
+    clock = Clock("a", "b")
+    clock.until_silent("a")
+    named = [clock.look().lasting for _ in range(100)]
+    assert named.count(["a"]) == 1
+    assert 0.5 <= named.index(["a"]) * LOOK <= 2
+    assert named.count([]) == 99
 
 
 def test_who_was_busy_is_given_more_time() -> None:
@@ -438,17 +467,28 @@ def test_who_was_busy_is_given_more_time() -> None:
     took = []
     for _ in range(10):
         took.append(clock.until_silent("a"))
+        clock.look(SOON // 2)
         clock.say("a")
-        clock.look(SOON / 2)
+        clock.look()
     assert took == sorted(took)
-    assert took[1] > 2 * took[0] - 2 * AGAIN
-    assert took[-1] < MOST_PATIENCE + 2 * AGAIN + LATER
-    clock.look(100)
-    assert clock.until_silent("a") <= 0.1
-    clock.now += SOON
+    assert took[1] == 2 * took[0]
+    assert took[-1] == MOST_PATIENCE
+    clock.now += CALM
+    assert clock.until_silent("a") == PATIENCE
+    clock.look(SOON + 1)
     clock.say("a")
     clock.look()
-    assert clock.until_silent("a") <= 0.1, "it was really silent"
+    assert clock.until_silent("a") == PATIENCE, "it was really silent"
+
+
+def test_who_is_lost_is_forgotten() -> None:
+    """It is neither silent nor busy when it is back."""
+    clock = Clock("a", "b")
+    clock.until_silent("a")
+    clock.suspects.lost("a")
+    assert not clock.suspects.silent
+    assert clock.look() == Found([], [], [], [], None)
+    assert clock.until_silent("a") == PATIENCE
 
 
 def test_who_has_stopped_before_one_is_silent_when_one_waits_there() -> None:
@@ -457,22 +497,23 @@ def test_who_has_stopped_before_one_is_silent_when_one_waits_there() -> None:
     clock.ask("a", "b", "c")
     clock.say("a", "b", "c")
     clock.waits_at = ("a",)
-    assert clock.look(PATIENCE) == Found([], [], [], [], ROUND)
-    assert clock.look(ROUND) == Found([], [], ["a"], [], PATIENCE)
+    assert clock.look() == Found([], [], [], [], ROUND)
+    found = clock.look(2)
+    assert found.doubted == ["a"]
     clock.ask("a")
     clock.say("a")
-    found = clock.look(PATIENCE)
+    found = clock.look()
     assert found.doubted == []
     assert found.pause is not None
     assert found.pause <= ROUND
     clock.say("a")
-    assert clock.look(ROUND).doubted == [], "it has said something"
-    assert clock.look(ROUND).doubted == ["a"]
+    clock.now += ROUND
+    assert clock.look().doubted == [], "it has said something"
+    assert clock.look(2).doubted == ["a"]
     clock.ask("a")
     clock.waits_at = ()
     found = clock.look(PATIENCE)
-    assert set(found.doubted) == {"b", "c"}
+    assert found.doubted == ["b", "c"]
     clock.ask("b", "c")
     clock.say("b", "c")
-    clock.look(AGAIN)
-    assert clock.look(AGAIN).silent == ["a"]
+    assert clock.look().silent == ["a"]

@@ -52,7 +52,7 @@ from locks.model import (
     RequestRecord,
     related,
 )
-from locks.ranges import MOST_IN_KNOT
+from locks.ranges import MOST_IN_KNOT, replace
 
 __all__ = ["Resolver"]
 
@@ -165,7 +165,7 @@ class Resolver:
             for key in keys:
                 record = self.graph.get(key)
                 if record is not None:
-                    self.graph.learn(record._replace(state="gone"))
+                    self.graph.learn(replace(record, state="gone"))
 
     def left(self, records: Iterable[RequestRecord]) -> None:
         """Note which of the agent's requests were not taken out."""
@@ -244,7 +244,7 @@ class Resolver:
                 record = present.get(key)
                 known = self.graph.get(key)
                 if record is None and known is not None:
-                    record = known._replace(state="gone", version=answer.version)
+                    record = replace(known, state="gone", version=answer.version)
                 if record is not None and known is not None:
                     self.learn(record)
         self.gone((answer.node, number) for number in answer.gone)

@@ -54,6 +54,7 @@ from locks.model import (
     show,
     units_of,
 )
+from locks.ranges import replace
 
 __all__ = ["Ledger", "Object"]
 
@@ -398,7 +399,7 @@ class Ledger:
                 continue
             granted = [each for each in first.records.values() if each.state == "granted"]
             for each in granted:
-                first.records[each.mode] = each._replace(state="waiting")
+                first.records[each.mode] = replace(each, state="waiting")
             if granted:
                 request.held = False
                 if request.acknowledged is not None:
@@ -548,7 +549,7 @@ class Ledger:
         if spare:
             for mode, record in node_request.records.items():
                 if record.state == "waiting":
-                    node_request.records[mode] = record._replace(state="spare")
+                    node_request.records[mode] = replace(record, state="spare")
                     self._resolver.spare(node_request.records[mode])
                     self.waiting.pop(record.key, None)
         if node in self.alive and (node, request.lock_id) not in self.releasing:

@@ -21,11 +21,10 @@ _WAYS_OUT: Final = {
 
 def refusal(message: Refused) -> LocksError:
     """The error for a request that a lock server refuses."""
-    node, lock_id, units, mode, what, limit, present = message
-    if what == "units":
-        return another_number(lock_id, units, node)
-    wanted = f"could not get the {mode} lock on {show(lock_id)}"
-    return over_limit(wanted, node, what, limit, present)
+    if message.what == "units":
+        return another_number(message.lock_id, message.units, message.node)
+    wanted = f"could not get the {message.mode} lock on {show(message.lock_id)}"
+    return over_limit(wanted, message.node, message.what, message.limit, message.present)
 
 
 def over_limit(wanted: str, node: str, what: str, limit: int, present: int) -> LimitExceeded:

@@ -37,6 +37,7 @@ from locks.model import (
     show,
     show_all,
 )
+from locks.ranges import replace
 
 __all__ = [
     "ClientWaits",
@@ -91,7 +92,7 @@ class NodeRequest:
     def as_wanted(self, record: RequestRecord) -> RequestRecord:
         """The record as it is wanted: the lock server may not know yet that the request is spare."""
         return (
-            record._replace(state="spare") if self.spare and record.state == "waiting" else record
+            replace(record, state="spare") if self.spare and record.state == "waiting" else record
         )
 
     def waits(self, mode: Mode) -> bool:

@@ -76,7 +76,15 @@ class ServerMachine:
         self.changed = ()
         # Frequent messages come first; `match` would take longer.
         if isinstance(message, Request):
-            told, effects = self.request(*message)
+            told, effects = self.request(
+                message.agent,
+                message.client,
+                message.lock_id,
+                message.mode,
+                message.requests_elsewhere,
+                message.waits_elsewhere,
+                message.spare,
+            )
             answer = told if isinstance(told, Refused) else RequestStates(self.node, told)
             return [ToAgent(message.agent, answer), *effects]
         if isinstance(message, Remove):
@@ -216,8 +224,8 @@ class ServerMachine:
     # --- Messages -------------------------------------------------------------------------------
 
     def _release(self, message: Release) -> list[ServerEffect]:
-        agent, lock_id, mode = message
-        effects = self._changed(self.table.release(agent, lock_id, mode))
+        agent, lock_id = message.agent, message.lock_id
+        effects = self._changed(self.table.release(agent, lock_id, message.mode))
         left = tuple(entry.record(self.node) for entry in self.table.own(agent, lock_id))
         effects.append(ToAgent(agent, Released(self.node, lock_id, left)))
         return effects
@@ -226,7 +234,8 @@ class ServerMachine:
         return self._changed(self.table.remove(message.agent))
 
     def _surrender(self, message: Surrender) -> list[ServerEffect]:
-        agent, lock_id, waiter, holder, report, knot = message
+        agent, lock_id, waiter = message.agent, message.lock_id, message.waiter
+        holder, report, knot = message.holder, message.report, message.knot
         stale = [end for end in knot if not self._stands(end)]
         if stale:
             changed = []
@@ -293,15 +302,15 @@ class ServerMachine:
         return [] if requester is None else self._notify(self._notifier.again(requester))
 
     def _raise(self, message: RaiseVersion) -> list[ServerEffect]:
-        agent, lock_id, since, version = message
-        own = self.table.own(agent, lock_id)
+        lock_id, since, version = message.lock_id, message.since, message.version
+        own = self.table.own(message.agent, lock_id)
         done = any(entry.granted and entry.since == since for entry in own)
         if done:
             self.table.raise_to(version)
-        return [ToAgent(agent, VersionRaised(self.node, lock_id, since, version, done))]
+        return [ToAgent(message.agent, VersionRaised(self.node, lock_id, since, version, done))]
 
     def _watch(self, message: Watch) -> list[ServerEffect]:
-        watcher, lock_id = message
+        watcher, lock_id = message.watcher, message.lock_id
         self._watchers.add(lock_id, watcher)
         return [] if watcher is OUTSIDE else [ToWatcher(watcher, self.view(lock_id))]
 

@@ -43,7 +43,6 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Iterator, Sequence
 from itertools import chain
-from typing import NamedTuple
 
 from locks.core.server.tree import (
     WHOLE,
@@ -62,14 +61,14 @@ from locks.core.server.tree import (
 )
 from locks.core.server.units import give_unit, is_full_for, next_in_line
 from locks.model import COVERING, HELD_UP, RIVALS, AgentId, LockId, Mode, units_of
-from locks.ranges import PLACE_BITS, Number
+from locks.ranges import PLACE_BITS, Number, Value
 
 __all__ = ["COUNTERS", "LockTable", "TableStatistics"]
 
 ROOM_BITS = PLACE_BITS - 160  # leaves room for two more numbers of 64 bits
 
 
-class TableStatistics(NamedTuple):
+class TableStatistics(Value, frozen=True):
     """Counters of a lock table since it was made, and its size now.
 
     Entries that stand for hold-ups (`locks.core.agent.hold_ups`) are not in the size.
@@ -97,7 +96,7 @@ class TableStatistics(NamedTuple):
     version: Number
 
 
-COUNTERS = tuple(f"_{name}" for name in TableStatistics._fields[:-4])
+COUNTERS = tuple(f"_{name}" for name in TableStatistics.__struct_fields__[:-4])
 """The attributes of a `LockTable` that count, one for each of the first fields of its statistics."""
 
 
@@ -473,7 +472,7 @@ class LockTable:
             len(self.requesters),
             self.version,
         )
-        return TableStatistics._make([*counted, *sizes])
+        return TableStatistics(*(*counted, *sizes))
 
     # --- Place ----------------------------------------------------------------------------------
 

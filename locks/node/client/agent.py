@@ -202,10 +202,11 @@ class Agent(InlineActor, metaclass=Shown):
 
     def start_monitoring(self) -> None:
         """Watch over the client; the transaction ends with it."""
-        self._monitor = Monitor(
-            self._client_down, surely=True
-        )  # known before it begins, to be cancelled
-        self._monitor.begin_monitoring(self.client)
+        # Known before it begins, to be cancelled: the node may stop meanwhile.
+        monitor = self._monitor = Monitor(self._client_down, surely=True)
+        monitor.begin_monitoring(self.client)
+        if self._stopped:  # `has_ended` may have looked before
+            monitor.cancel()
 
     def handle(self, message: Any) -> None:
         """Carry a message out."""
@@ -260,6 +261,7 @@ class Agent(InlineActor, metaclass=Shown):
 
     def has_ended(self, ended: Ended) -> None:
         """The machine has ended; so does the actor."""
+        watch = self.ended()  # first: `start_monitoring` looks whether it was called
         self._here = None
         if self.node.lines.by_agent:
             self.node.lines.leave_lines(self.id)
@@ -270,7 +272,6 @@ class Agent(InlineActor, metaclass=Shown):
             self.client.waiting.pop(self, None)
         if self._lost is not None and ended.reason is not None:
             self._lost.open()
-        watch = self.ended()
         if watch is not None:
             reason = "normal" if ended.reason is None else ended.reason
             self.node.executor.run_soon(watch.fire, self, reason, "noproc", self.node.executor.tell)

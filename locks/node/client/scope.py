@@ -17,7 +17,7 @@ from locks.model import LockId, Require, check_nodes, check_require
 from locks.node.ports import NodePort, Scope, Servers
 
 if TYPE_CHECKING:
-    from locks.otp.options import Options
+    from locks.node.options import Options
 
 __all__ = [
     "HERE",

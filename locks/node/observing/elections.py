@@ -8,12 +8,20 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from locks.lock_ids import Atom, LockId
-from locks.words import ELECTION, ELECTIONS, show_election
+from locks.words import (
+    CANDIDATES,
+    ELECTION,
+    ELECTION_ID,
+    ELECTIONS,
+    MERGE_ID,
+    WORKERS,
+    LockId,
+    show_election,
+)
 from locks.words import MERGE as MERGE
 
 __all__ = [
-    "LOCKS_LEADER",
+    "ELECTION_ID",
     "MERGE",
     "PREFIX",
     "ElectionLock",
@@ -23,9 +31,6 @@ __all__ = [
     "workers_for",
 ]
 
-# The first element of the lock ids of elections, and of their groups, which are named after the
-# lock.
-LOCKS_LEADER, SYNC, WORKERS = Atom(ELECTIONS), Atom("sync"), Atom("workers")
 PREFIX = ELECTION
 
 
@@ -47,38 +52,33 @@ class ElectionLock(NamedTuple):
     @property
     def lock_id(self) -> LockId:
         """Its id."""
-        kind = (SYNC,) if self.merges else ()
-        return (LOCKS_LEADER, *kind, self.resource)
+        return (MERGE_ID if self.merges else ELECTION_ID, self.resource)
 
 
 def election_of(lock_id: LockId) -> ElectionLock | None:
     """The election that a lock belongs to."""
-    if type(lock_id[0]) is not Atom:
+    if len(lock_id) != 2 or lock_id[0] not in ELECTIONS:
         return None
-    match lock_id:
-        case (head, resource) if head == LOCKS_LEADER:
-            return ElectionLock(resource)
-        case (head, kind, resource) if head == LOCKS_LEADER and kind == SYNC:
-            return ElectionLock(resource, True)
-    return None
+    return ElectionLock(lock_id[1], lock_id[0] == MERGE_ID)
 
 
 def is_contest(lock_id: LockId) -> bool:
     """Whether that is the lock that a leader has, and candidates wait for."""
-    return type(lock_id[0]) is Atom and lock_id[0] == LOCKS_LEADER and len(lock_id) == 2
+    return lock_id[0] == ELECTION_ID and len(lock_id) == 2
 
 
 def candidates_for(group: Any) -> LockId | None:
     """The lock of the election whose candidates are in this group."""
-    match group:
-        case (head, [first, resource]) if head == first == LOCKS_LEADER:
-            return first, resource
-    return None
+    return _lock_of(group, CANDIDATES)
 
 
 def workers_for(group: Any) -> LockId | None:
     """The lock of the election whose workers are in this group."""
+    return _lock_of(group, WORKERS)
+
+
+def _lock_of(group: Any, kind: str) -> LockId | None:
     match group:
-        case (head, kind, [first, resource]) if head == first == LOCKS_LEADER and kind == WORKERS:
-            return first, resource
+        case (head, resource) if head == kind:
+            return (ELECTION_ID, resource)
     return None

@@ -33,24 +33,20 @@ from locks.core.facts import (
 from locks.errors import TransactionBroken, assert_never
 from locks.net.addresses import place
 from locks.net.budgets import MOST_CALLS, check_budget
+from locks.net.exchange import check_speaker
 from locks.net.link import Link
 from locks.node.client.clients import this_program
 from locks.node.client.refusals import check_may_wait
 from locks.node.marks import Memory, memory_of
 from locks.node.peers.calls import BlockingCalls
 from locks.node.peers.local_node import Connections, LocalNode
-from locks.otp.bytes.fields import BadMessage
-from locks.otp.bytes.terms import Atom, Pid
-from locks.ranges import one_line
+from locks.ranges import LONGEST_TEXT, one_line
 from locks.runtime.logs import log_event
 from locks.runtime.port import world
 from locks.version import __version__
-from locks.wire.facts import is_question, pack_answer, pack_question, unpack_answer, unpack_question
-from locks.wire.forms import LOCK_SERVER
 
 __all__ = ["Answers", "Inquiries", "Witness", "ask_all", "ask_by_ways"]
 
-UNKNOWN = (Atom("error"), Atom("unknown_request"))
 SILENT = "it is connected, but does not answer"
 STRANGE = "it does not understand the question"
 
@@ -113,7 +109,7 @@ class Witness:
         )
 
     def _break(self, question: Break) -> Broken:
-        name, reason, by = question
+        name, reason, by = question.agent, question.reason, question.by
         agent = self._node.agents_by_id.get(name)
         if agent is None or not agent.is_alive():
             return Broken(False, f"transaction {name} had already ended")
@@ -127,12 +123,12 @@ class Witness:
 
 def _address(node: LocalNode, name: str) -> str:
     """The address from which another node is connected; empty if it is not."""
-    return "" if node.cluster is None else node.cluster.distribution.address_of(name) or ""
+    return "" if node.cluster is None else node.cluster.network.address_of(name) or ""
 
 
 def _links(node: LocalNode) -> Collection[Link]:
     """The connections with other nodes."""
-    return () if node.cluster is None else node.cluster.distribution.links.values()
+    return () if node.cluster is None else node.cluster.network.links.values()
 
 
 def _clients(node: LocalNode, after: str) -> ClientPage:
@@ -144,7 +140,7 @@ def _clients(node: LocalNode, after: str) -> ClientPage:
 
 def _log_break(node: str, question: Break, address: str, text: str, *args: object) -> None:
     """Log that a transaction is ended."""
-    name, reason, by = question
+    name, reason, by = question.agent, question.reason, question.by
     about = {"agent": str(name), "by": one_line(by), "reason": one_line(reason), "address": address}
     log_event("broken", text, *args, node=node, **about)
 
@@ -162,57 +158,51 @@ class Inquiries:
         self._witness = Witness(cluster.node)
         self._passed_on = 0
 
-    def take_call(self, caller: Pid, tag: Any, request: Any) -> bool:
-        """Answer a call, if it is a question; return whether it is.
+    def asked(self, speaker: str, question: Question, answer: Callable[[Answer], object]) -> None:
+        """Take in a question of another node; `answer` is called once, now or later.
 
         Raises:
-            BadMessage: A field of it is wrong.
+            BadMessage: It is in the name of another node's agent.
         """
-        if not is_question(request):
-            return False
-        question = unpack_question(request)
-        if isinstance(question, AskMark) and question.agent.node != caller.node:
-            raise BadMessage(f"{caller.node} can't ask for {question.agent}")
+        if isinstance(question, AskMark):
+            check_speaker(question.agent.node, speaker)
         name = node_of(question)
         if name is not None and name != self._node.name:
-            self._pass_on(caller, tag, question, name)
+            self._pass_on(speaker, question, name, answer)
         else:
             # After this step, in which earlier messages, such as a release, are carried out.
-            self._node.turn.post(self._answer, caller, tag, question)
-        return True
+            self._node.turn.post(self._answer, question, answer)
 
-    def _answer(self, caller: Pid, tag: Any, question: Question) -> None:
-        def tell(answer: Answer) -> None:
-            self._cluster.remotes.answer_term(caller, tag, pack_answer(answer))
-
+    def _answer(self, question: Question, answer: Callable[[Answer], object]) -> None:
         if isinstance(question, AskMark):
-            self._witness.memory.answer_when_kept(question, tell)
+            self._witness.memory.answer_when_kept(question, answer)
         else:
-            tell(self._witness.answer(question))
+            answer(self._witness.answer(question))
 
-    def _pass_on(self, caller: Pid, tag: Any, question: Question, name: str) -> None:
+    def _pass_on(
+        self, speaker: str, question: Question, name: str, answer: Callable[[Answer], object]
+    ) -> None:
         """Pass a question on to another node, and its answer back."""
-        links = self._cluster.distribution.links
-        answer = partial(self._cluster.remotes.answer_term, caller, tag)
+        links = self._cluster.network.links
 
         def unanswered(why: str) -> None:
             is_break = isinstance(question, Break)
-            answer(pack_answer(Broken(False, why[:1000]) if is_break else Untold(why[:1000])))
+            answer(Broken(False, why[:LONGEST_TEXT]) if is_break else Untold(why[:LONGEST_TEXT]))
 
-        if name not in links or caller.node not in links:
+        if name not in links or speaker not in links:
             unanswered(f"{name} is not connected with {self._node.name}")
             return
         check_budget(self._passed_on + 1, MOST_CALLS, "questions to forward")
         if isinstance(question, Break):
             text = "%s (%s) requests the end of transaction %s: %s"
-            where = _address(self._node, caller.node)
+            where = _address(self._node, speaker)
             log = partial(_log_break, self._node.name, question, where, text)
             by, reason = one_line(question.by), one_line(question.reason)
-            self._cluster.executor.run_soon(log, by, caller.node, question.agent, reason)
+            self._cluster.executor.run_soon(log, by, speaker, question.agent, reason)
 
         def told(answered: bool, said: Any) -> None:
             self._passed_on -= 1
-            if answered and said != UNKNOWN:
+            if answered and isinstance(said, Answer):
                 answer(said)
             elif said == SILENT:
                 unanswered(SILENT)
@@ -221,7 +211,7 @@ class Inquiries:
                 unanswered(f"no answer from {name}: {why}")
 
         if isinstance(question, Break):  # it may be carried out later, when the node continues
-            self._cluster.processes.call(name, LOCK_SERVER, pack_question(question), told)
+            self._cluster.exchange.call(name, question, told)
             self._passed_on += 1
         else:
             self._ask(name, question, told)
@@ -241,11 +231,11 @@ class Inquiries:
 
         def hushed(silent: str) -> None:
             if silent == name:
-                cluster.processes.give_up(reference)
+                cluster.exchange.give_up(number)
                 over(False, SILENT)
 
         silence.doubt(name)
-        reference = cluster.processes.call(name, LOCK_SERVER, pack_question(question), over)
+        number = cluster.exchange.call(name, question, over)
         self._passed_on += 1
         if name in silence.silent:
             hushed(name)
@@ -318,19 +308,19 @@ def _ask(
     deadline = clock() + timeout
     said: dict[str, Answer] = {}
     silent: dict[str, str] = {}
-    processes = None if cluster is None else cluster.processes
+    exchange = None if cluster is None else cluster.exchange
     silence = None if cluster is None else cluster.silence
-    with BlockingCalls(processes, node.turn, silence=silence) as calls:
+    with BlockingCalls(exchange, node.turn, silence=silence) as calls:
         for name, (way, question) in asked.items():
             target = node_of(question)
             if way == node.name and target is not None:
                 way = target  # a client of this node's
             if way == node.name:
                 said[name] = node.turn.run(Witness(node).answer, question)
-            elif cluster is None or way not in cluster.distribution.links:
+            elif cluster is None or way not in cluster.network.links:
                 silent[name] = unreachable(way, node)
             else:
-                node.turn.run(calls.begin_call, name, way, LOCK_SERVER, pack_question(question))
+                node.turn.run(calls.begin_call, name, way, question)
         satisfied = any(map(enough, said.values()))
         while True:
             if satisfied or not calls.open:
@@ -352,8 +342,8 @@ def _ask(
 def unreachable(name: str, node: LocalNode) -> str:
     """Why a node can't be asked: where it was looked for, and what happened there."""
     cluster = node.cluster
-    known = None if cluster is None else cluster.distribution.book.known.get(name)
-    at = "" if known is None or known.address is None else f" at {place(known.address)}"
+    known = None if cluster is None else cluster.network.book.known.get(name)
+    at = "" if known is None else f" at {place(known.address)}"
     why = node.refusals.get(name, "") or ("" if known is None else known.failure[0])
     return f"can't be reached{at}{why and ': '}{why}"
 
@@ -362,10 +352,6 @@ def _read(answered: bool, told: Any) -> Answer | str:
     """The answer to a call, or why there is none."""
     if not answered:
         return f"the connection was lost ({told})"
-    if told == UNKNOWN:
+    if not isinstance(told, Answer):
         return STRANGE
-    try:
-        answer = unpack_answer(told)
-    except BadMessage as error:
-        return f"its answer is unreadable: {error}"
-    return answer.why if isinstance(answer, Untold) else answer
+    return told.why if isinstance(told, Untold) else told

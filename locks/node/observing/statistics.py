@@ -69,7 +69,7 @@ class Counters:
             other = found.get(each.name, each)
             leads, term = each.leads or other.leads, max(each.term, other.term)
             found[each.name] = Leading(each.name, leads, term)
-        return tuple(sorted(found.values())[:MOST_ELECTIONS])
+        return tuple(found[name] for name in sorted(found)[:MOST_ELECTIONS])
 
     def statistics(
         self,

@@ -2,9 +2,8 @@
 
 If two programs used majorities of different sets of servers, both could get a lock. So each node
 that was started with `servers` reports them to each of these servers, with the number that a lock
-needs and the number of copies, by a call `{'$locks', servers, Names, Require, Copies}` of the lock
-server. It sends that lock server no requests before the answer. The answer is `ok`, or such a term
-with the other node's set. In the second case it calls again, as long as they are connected.
+needs and the number of copies, by the question `Agree`. It sends that lock server no requests before the answer. The answer is `Done`, or an
+`Agree` with the other node's set. In the second case it calls again, as long as they are connected.
 
 A lock server that was started without a set takes it from the first node that reports one, and
 keeps it as long as a node that reported it is connected. Nodes that report nothing name the nodes
@@ -15,27 +14,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from locks.model import Require
 from locks.net.link import Link
-from locks.node.peers.greeting import to_node_name
+from locks.net.messages import Agree, BadMessage, Done, brief
 from locks.node.ports import Servers
-from locks.otp.bytes.fields import BadMessage, Form, Forms, brief
-from locks.otp.bytes.terms import Atom
-from locks.otp.options import MOST_SERVERS
-from locks.ranges import Name, Number, Size
-from locks.wire.forms import LOCK_SERVER, OURS, is_ours
 
 if TYPE_CHECKING:
+    from locks.net.exchange import Exchange
     from locks.node.peers.local_node import LocalNode
-    from locks.otp.process.processes import Processes
     from locks.runtime.executor import Executor
 
-__all__ = ["SERVERS", "Agreement", "Agreements", "pack_servers", "unpack_servers"]
+__all__ = ["Agreement", "Agreements"]
 
-SERVERS = Atom("servers")
-OK = Atom("ok")
 AGAIN = 5.0  # seconds until a node that does not agree is called again
 
 
@@ -73,35 +64,21 @@ class Agreement:
         self._said.pop(name, None)
 
 
-class _Said(NamedTuple):
-    """A set of servers, as it is sent."""
-
-    nodes: Annotated[tuple[Name, ...], Size(MOST_SERVERS)]
-    require: Require
-    copies: Number
+def _question(servers: Servers) -> Agree:
+    return Agree(tuple(sorted(servers.nodes)), servers.require, servers.copies)
 
 
-_FORM = Forms({Name: Form(str, to_node_name)}).message(_Said, OURS, SERVERS)
-
-
-def pack_servers(servers: Servers) -> tuple[Any, ...]:
-    """A node's set of servers as a term."""
-    term: tuple[Any, ...] = _FORM.pack(servers._replace(nodes=tuple(sorted(servers.nodes))))
-    return term
-
-
-def unpack_servers(term: tuple[Any, ...]) -> Servers:
-    """A node's set of servers from a term.
+def _servers(said: Agree) -> Servers:
+    """The set of servers in a question or an answer.
 
     Raises:
-        BadMessage: It is not of this form.
+        BadMessage: There can't be such a set.
     """
-    said = Servers(*_FORM.unpack(term))
-    if not said.nodes or list(said.nodes) != sorted(set(said.nodes)):
-        raise BadMessage(f"{brief(list(said.nodes))} should be one or more nodes, sorted")
+    if list(said.nodes) != sorted(set(said.nodes)):
+        raise BadMessage(f"{brief(list(said.nodes))} should be nodes, sorted")
     if not said.copies < len(said.nodes):
         raise BadMessage(f"{said.copies} is not a number of copies, with {len(said.nodes)} servers")
-    return said
+    return Servers(said.nodes, said.require, said.copies)
 
 
 class Agreements:
@@ -110,7 +87,7 @@ class Agreements:
     Args:
         node: The node.
         executor: Its hub waits before another call.
-        processes: Calls the other nodes.
+        exchange: Calls the other nodes.
         own: The node's servers; `None` if it was started without a set.
         on_agreed: Called with the name of a node that agrees, if it did not before.
     """
@@ -119,13 +96,13 @@ class Agreements:
         self,
         node: LocalNode,
         executor: Executor,
-        processes: Processes,
+        exchange: Exchange,
         own: Servers | None,
         on_agreed: Callable[[str], object],
     ) -> None:
         self._node = node
         self._executor = executor
-        self._processes = processes
+        self._exchange = exchange
         self._own = own
         self._on_agreed = on_agreed
         self._others = Agreement(own)
@@ -136,7 +113,7 @@ class Agreements:
         own, name = self._own, link.peer.name
         if own is not None and name in own.nodes and link.closed is None:
             told = partial(self._answered, link, own)
-            self._processes.call(name, LOCK_SERVER, pack_servers(own), told)
+            self._exchange.call(name, _question(own), told)
 
     def may_ask(self, name: str) -> bool:
         """Whether requests may be sent to a node's lock server."""
@@ -148,17 +125,17 @@ class Agreements:
         name, refusals = link.peer.name, self._node.refusals
         if link.closed is not None:
             return
-        if answered and is_ours(answer):
-            refusals[name] = text = disagreement(name, unpack_servers(answer), self._node.name, own)
+        if answered and isinstance(answer, Agree):
+            refusals[name] = text = disagreement(name, _servers(answer), self._node.name, own)
             self._node.notices.warn("servers", name, "%s", text)
-        elif answered:
+        elif answered and isinstance(answer, Done):
             refusals.pop(name, None)
             self._agreed.add(name)
             self._on_agreed(name)
             return
         self._executor.run_later(AGAIN, self._node.turn.run, self.connected, link)
 
-    def take_servers(self, name: str, term: tuple[Any, ...]) -> Any:
+    def take_servers(self, name: str, question: Agree) -> Agree | Done:
         """Take in another node's set of servers.
 
         Returns:
@@ -167,13 +144,13 @@ class Agreements:
         Raises:
             BadMessage: The set is malformed.
         """
-        said = unpack_servers(term)
+        said = _servers(question)
         agreed = self._others.take_scope(name, said)
         if agreed is not None:
             text = disagreement(self._node.name, agreed, name, said)
             self._node.notices.warn("servers", name, "%s", text)
-            return pack_servers(agreed)
-        return OK
+            return _question(agreed)
+        return Done()
 
     def lost(self, name: str) -> None:
         """A node is gone."""

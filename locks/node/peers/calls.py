@@ -6,13 +6,13 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from locks.otp.bytes.terms import Reference
 from locks.runtime.port import world
 from locks.runtime.waiter import Waiter
 
 if TYPE_CHECKING:
+    from locks.net.exchange import Exchange
+    from locks.net.messages import AnyQuestion
     from locks.node.peers.silence import Silence
-    from locks.otp.process.processes import Processes, Target
     from locks.runtime.inline import Turn
 
 __all__ = ["BlockingCalls"]
@@ -22,24 +22,24 @@ class BlockingCalls:
     """Calls whose caller takes their outcomes as they come. Calls left at the end are given up.
 
     Args:
-        processes: Makes the calls; `None` if none is made.
+        exchange: Makes the calls; `None` if none is made.
         turn: The node's turn.
         silence: Knows which nodes are silent, if that matters.
     """
 
     def __init__(
         self,
-        processes: Processes | None,
+        exchange: Exchange | None,
         turn: Turn,
         silence: Silence | None = None,
     ) -> None:
-        self._processes = processes
+        self._exchange = exchange
         self._turn = turn
         self._silence = silence
         self._nodes: dict[str, str] = {}
         self._waiter = Waiter()
         self._outcomes: deque[tuple[str, bool, Any]] = deque()
-        self.open: dict[str, Reference] = {}
+        self.open: dict[str, int] = {}
         """The calls whose outcomes were not taken yet, by name."""
 
     def __enter__(self) -> BlockingCalls:
@@ -51,15 +51,15 @@ class BlockingCalls:
         if self.open:
             self._turn.run(self._give_up)
 
-    def begin_call(self, name: str, node: str, target: Target, request: Any) -> None:
-        """Make a call; see `Processes.call`. In the turn."""
-        assert self._processes is not None
+    def begin_call(self, name: str, node: str, question: AnyQuestion) -> None:
+        """Make a call; see `Exchange.call`. In the turn."""
+        assert self._exchange is not None
         told = partial(self._told, name)
         if self._silence is not None:
             self._nodes[name] = node
             self._silence.told[self._is_silent] = None
             self._silence.doubt(node)  # before the request, which may take a while
-        self.open[name] = self._processes.call(node, target, request, told)
+        self.open[name] = self._exchange.call(node, question, told)
 
     @property
     def all_silent(self) -> bool:
@@ -102,6 +102,6 @@ class BlockingCalls:
         self._waiter.wake()
 
     def _give_up(self) -> None:
-        assert self._processes is not None
-        for reference in self.open.values():
-            self._processes.give_up(reference)
+        assert self._exchange is not None
+        for number in self.open.values():
+            self._exchange.give_up(number)

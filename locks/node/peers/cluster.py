@@ -27,56 +27,70 @@ from locks.core.messages import (
     Refused,
     Release,
     Request,
+    RequestStates,
+    Resolved,
     ServerMessage,
     Surrender,
+    Surrendered,
     ToAgent,
-    Unwatch,
-    Watch,
 )
 from locks.core.parts import in_parts
 from locks.core.statistics import TrafficStatistics
-from locks.errors import LocksError, MisuseError, TransactionEnded
-from locks.lock_ids import shown, size_of
+from locks.errors import LocksError, MisuseError, TransactionEnded, assert_never
+from locks.lock_ids import is_held_up_id, shown, size_of
 from locks.model import AgentId, LockId, agent_numbered
+from locks.net import messages
+from locks.net.actors import Actors, Local, RemoteRef
 from locks.net.addresses import Address, place
-from locks.net.budgets import Limits
+from locks.net.exchange import Exchange, check_speaker
 from locks.net.link import Link
-from locks.net.relay import RelayedLink, Relays
+from locks.net.messages import (
+    AboutActors,
+    Agree,
+    AnyAnswer,
+    AnyQuestion,
+    AskView,
+    BadMessage,
+    FromAgent,
+    Greeting,
+    Large,
+    Limits,
+    Refusal,
+    Relaying,
+    Seen,
+    ToServer,
+    encode,
+)
+from locks.net.messages import ToAgent as FrameToAgent
+from locks.net.network import Network
+from locks.net.relay import AnyLink, RelayedLink, Relays
+from locks.net.tls import Keys
+from locks.net.versions import ASKED, check_version
 from locks.node.client.agent import Agent
 from locks.node.client.refusals import not_from_elsewhere
 from locks.node.marks import memory_of
-from locks.node.observing.inquiries import UNKNOWN, Inquiries
+from locks.node.observing.inquiries import Inquiries
 from locks.node.observing.news import are_servers, log_node_down, log_node_up
-from locks.node.peers.agreement import SERVERS, Agreements
+from locks.node.options import Options
+from locks.node.peers.agreement import Agreements
 from locks.node.peers.arrivals import Arrivals
 from locks.node.peers.greeter import Greeter
-from locks.node.peers.greeting import GREETING, refusal_in
 from locks.node.peers.guests import Guests
 from locks.node.peers.local_node import LocalNode
 from locks.node.peers.silence import Silence
 from locks.node.views.reader import ViewReader
-from locks.node.views.sender import ViewSender
-from locks.otp.bytes import control, etf
-from locks.otp.bytes.control import BadMessage, StrangeMessage, brief, check_speaker
-from locks.otp.bytes.terms import Pid
-from locks.otp.distribution import Distribution
-from locks.otp.options import Options
-from locks.otp.process.processes import CAST, Local, Processes, parse_call, parse_cast
-from locks.otp.process.remote import Errors, RemoteRef, Remotes
+from locks.node.views.sender import LARGEST_PAGE, Reader, ViewSender
+from locks.ranges import one_line
 from locks.runtime.addressed import OfAnotherNode
 from locks.runtime.executor import Executor
 from locks.runtime.identity import Listener
 from locks.runtime.monitor import Client
-from locks.wire import pages
-from locks.wire.forms import LOCK_SERVER, agent_of, is_ours, pid_of, to_lock_id
-from locks.wire.messages import pack, unpack_to_agent, unpack_to_server
-from locks.wire.refusals import pack_attributes, unpack_error
-from locks.wire.values import VIEW, pack_view
 
 __all__ = ["Cluster", "NodeDown", "NodeUp"]
 
 logger = logging.getLogger("locks.nodes")
 
+UNSENDABLE = (OverflowError, UnicodeEncodeError, NotImplementedError, TypeError)
 ANSWERED = frozenset((RaiseVersion, Release, Request, Surrender))  # lock servers answer these
 
 
@@ -111,6 +125,7 @@ class Cluster:
         options: The node's options.
 
     Attributes:
+        options: The options of the node.
         members: The nodes with a lock server that can be asked.
         on_connected: Called with the name of each node that is connected, in the turn.
         on_silence: Called when a lock server becomes silent, or answers again, by the executor.
@@ -122,22 +137,30 @@ class Cluster:
     def __init__(self, node: LocalNode, executor: Executor, options: Options) -> None:
         self.node = node
         self.executor = executor
+        self.options = options
         self.members: set[str] = set()
-        self.distribution = Distribution(
+        self.network = Network(
             node.name,
-            options,
             node.turn,
             executor,
+            listens=options.listen,
+            peers=options.peers,
+            locator=options.locator,
+            keys=Keys.of(options.cookies, options.tls),
+            ticktime=options.net_ticktime,
+            is_client=options.hidden,
+            check_address=options.check_address,
             on_up=self._connected,
             on_down=self._disconnected,
             refusals=node.refusals,
             notices=node.notices,
-            on_frame=self._take_frame,
-            on_doubt=lambda link: self.processes.prod(link),
+            on_frame=lambda link, body: self.exchange.take_in(link, body),
+            on_doubt=lambda link: self.exchange.ping(link),
         )
-        self.distribution.open()
-        self.processes = Processes(
-            self.distribution,
+        self.network.open()
+        self.exchange = Exchange(node.name, self.network.link_to, node.notices, self)
+        self.actors = Actors(
+            self.exchange,
             node.turn,
             executor,
             new_number=node.new_number,
@@ -145,34 +168,32 @@ class Cluster:
             number_of=self._number_of,
         )
         self.silence = Silence(
-            self.distribution.links,
-            self.distribution.traffic,
+            self.network.links,
+            self.network.traffic,
             node.turn,
             executor,
-            doubt=self.processes.prod,
+            doubt=self.exchange.ping,
             awaited=self._awaited,
             changed=self._hears,
             lasts=lambda name: self.relays.avoid(name, f"no answer from {name}, which relays"),
         )
         self.relays = Relays(
-            self.distribution,
+            self.network,
             node.turn,
             executor,
             servers=self._relays,
             needed=self._partners,
             on_up=self._relayed,
             on_down=self._not_relayed,
-            on_frame=self.processes.receive,
-        )
-        self.remotes = Remotes(
-            node.name, self.processes, node.turn, executor, Errors(pack_attributes, unpack_error)
+            on_frame=self.exchange.take_in,
         )
         self.limits: dict[str, Limits] = {}
         self.greeter = Greeter(
             node,
             executor,
-            self.distribution,
-            self.processes,
+            self.network,
+            self.exchange,
+            options,
             is_member=self.members.__contains__,
             on_greeted=self._has_greeted,
             on_answered=self._greeted,
@@ -180,7 +201,7 @@ class Cluster:
         self.agreements = Agreements(
             node,
             executor,
-            self.processes,
+            self.exchange,
             node.servers,
             on_agreed=self._may_join,
         )
@@ -189,12 +210,12 @@ class Cluster:
         self.guests = Guests(
             node.server,
             executor,
-            self.distribution.links.__contains__,
+            self.network.links.__contains__,
             options.limits,
             self._refuse,
         )
         self._last: tuple[Any, bytes] = (None, b"")  # message to a lock server, and its bytes
-        self.arrivals = Arrivals(node, self.members, self.distribution.book.has_failed)
+        self.arrivals = Arrivals(node, self.members, self.network.book.has_failed)
         self.views = ViewReader(self)
         self.readers = ViewSender(self, partial(executor.run_later, 0.0))
         self.inquiries = Inquiries(self)
@@ -202,12 +223,11 @@ class Cluster:
         self._lost_servers: set[str] = set()  # until they are back
         self.on_connected: list[Callable[[str], object]] = []
         self.on_silence: dict[Callable[[], object], None] = {}
-        self.processes.register(LOCK_SERVER, Local(self._to_server, node.server))
         if options.state is not None:
             memory_of(node, options.state)
         if node.servers is not None and node.name in node.servers.nodes:
             memory_of(node).recover(self)
-        self.distribution.start()
+        self.network.start()
 
     # --- Nodes that come and go, in the turn ----------------------------------------------------
 
@@ -234,16 +254,17 @@ class Cluster:
         """A link through a server has ended."""
         name = link.peer.name
         self.node.tell_agents(AgentMachine.peer_down, name, in_touch=True)
+        self.exchange.lost(name)
+        self.actors.lost(name)
         self.arrivals.left(name)
-        self.processes.lost(name)
 
     def _greeted(self, link: Link, answered: bool, answer: Any) -> None:
         """Take in the answer to a greeting."""
         name = link.peer.name
-        if not answered and answer != "noconnection":
-            self.arrivals.came(name, has_server=False)
-            self.greeter.greet_again(link)
-        elif (why := refusal_in(answer)) is not None:
+        if not answered:
+            return  # the connection is lost
+        if isinstance(answer, Refusal):
+            why = one_line(answer.why)
             self.node.refusals[name] = why
             self.node.notices.warn(
                 "refused", name, "%s does not serve %s: %s", name, self.node.name, why
@@ -251,7 +272,7 @@ class Cluster:
             self._refused_by.add(name)
             self._left(name)
             self.greeter.greet_again(link)
-        elif answered and name in self._refused_by:
+        elif name in self._refused_by:
             self._refused_by.discard(name)
             self.node.refusals.pop(name, None)
             self._may_join(name)
@@ -322,7 +343,7 @@ class Cluster:
 
     def _relays(self) -> list[str]:
         """The nodes that may relay: servers, silent ones only if there is no other."""
-        servers = sorted(self.members & self.distribution.links.keys())
+        servers = sorted(self.members & self.network.links.keys())
         return [name for name in servers if name not in self.node.silent] or servers
 
     def _disconnected(self, link: Link, reason: str) -> None:
@@ -336,7 +357,8 @@ class Cluster:
         self._greeters.discard(name)
         self._refused_by.discard(name)
         self._left(name)
-        self.processes.lost(name)
+        self.exchange.lost(name)
+        self.actors.lost(name)
         self.silence.lost(name)
         self.relays.lost(name)
         self.guests.lost(name)
@@ -348,7 +370,7 @@ class Cluster:
 
     def connect(self, name: str, address: Address | None) -> None:
         """Connect to a node, and keep it connected; without an address, through a server."""
-        self.distribution.connect(name, address)
+        self.network.connect(name, address)
         self.relays.look()
 
     def monitor_nodes(self, watcher: Listener, on: bool) -> None:
@@ -360,7 +382,7 @@ class Cluster:
 
     def traffic(self) -> TrafficStatistics:
         """The traffic between this node and others."""
-        links, sum_ = self.distribution.links, self.distribution.traffic
+        links, sum_ = self.network.links, self.network.traffic
         counts = (sum_.sent, sum_.received, sum_.bytes_sent, sum_.bytes_received)
         return TrafficStatistics(len(links), *counts)
 
@@ -368,7 +390,7 @@ class Cluster:
         name = news.node
         if isinstance(news, NodeDown):
             self.node.counters.connections_lost += 1
-            matters = self.distribution.is_running and are_servers(self.node, name)
+            matters = self.network.is_running and are_servers(self.node, name)
             if matters:
                 self._lost_servers.add(name)
             self.executor.run_soon(log_node_down, self.node, name, news.reason, matters)
@@ -392,71 +414,64 @@ class Cluster:
 
     def register(self, name: str, actor: pykka.ActorRef[Any]) -> None:
         """Let an actor be reached from other nodes by a name, for as long as it lives."""
-        before = self.processes.registered(name)
+        before = self.actors.registered(name)
         if before is not None:
             raise MisuseError(f"can't use the name {name!r}: {before.subject} has it", name=name)
-        self.remotes.register(name, actor)
+        self.actors.register(name, Local(actor))
 
     def ref_of(self, agent: AgentId) -> RemoteRef | None:
         """A reference to an agent of another node, if that is connected and may have it."""
-        link = self.distribution.link_to(agent.node)
-        if link is None or agent_numbered(agent.created, agent.node) != agent:
-            return None
-        return self.remotes.ref(agent.node, pid_of(agent, link.peer.creation))
+        known = self.network.link_to(agent.node) is not None
+        return self.actors.ref(agent.node, agent.created) if known else None
 
     def agent_behind(self, ref: OfAnotherNode) -> AgentId | None:
         """The id of an agent of another node; `None` for a name, which agents lack."""
         if not isinstance(ref, RemoteRef) or isinstance(ref.target, str):
             return None
-        return agent_of(ref.target)
+        return agent_numbered(ref.target, ref.node)
 
     def place_of(self, name: str) -> str | None:
         """The address at which another node is looked for, as text, if known."""
-        known = self.distribution.book.known.get(name)
-        return None if known is None or known.address is None else place(known.address)
+        known = self.network.book.known.get(name)
+        return None if known is None else place(known.address)
 
     def link(self, actor: Client, other: RemoteRef) -> None:
-        """Link something of this node with a process of another one."""
-        self.processes.link(actor, self.remotes.pid_of(actor), self.remotes.pid_of(other))
+        """Link something of this node with an actor of another one."""
+        self.actors.link(actor, other)
 
     # --- Messages to others, in the turn --------------------------------------------------------
 
-    def to_server(self, name: str, agent: AgentId, message: ServerMessage) -> None:
+    def send_to_server(self, name: str, agent: AgentId, message: ServerMessage) -> None:
         """An agent sends a message to the lock server of another node."""
         if name not in self.members:
             return
         last, encoded = self._last
-        # Several nodes get the same message, so the last one is kept encoded. Compare the types,
-        # too: messages of different classes may be equal as tuples.
-        if type(message) is not type(last) or message != last:
+        if message is not last:  # several nodes get the same message
             try:
-                encoded = etf.encode((CAST, pack(message)))
-            except etf.EncodeError as error:
+                encoded = encode(ToServer(message))  # type: ignore[arg-type]  # agents watch nothing
+            except UNSENDABLE as error:
                 self._unsent(agent, message, error)
                 return
             self._last = (message, encoded)
-        self.processes.send_named(name, LOCK_SERVER, encoded)
+        self.network.links[name].send(encoded)
         if type(message) in ANSWERED:
             self.silence.asked(name)
 
-    def to_agent(self, agent: AgentId, message: AgentMessage) -> None:
+    def send_to_agent(self, agent: AgentId, message: AgentMessage) -> None:
         """The lock server, or an agent, sends a message to an agent of another node."""
-        link = self.distribution.link_to(agent.node)
+        link = self.network.link_to(agent.node)
         if link is None:
             # Nothing is lost: when there is a link, agents repeat it (`AgentMachine.peer_up`).
             if type(message) is Knowledge and message.records:
                 self.relays.want(agent.node)
             return
-        pid = pid_of(agent, link.peer.creation)
         for part in in_parts(message, agent):
             try:
-                encoded = etf.encode(pack(part, agent))
-            except etf.EncodeError as error:
+                link.send(encode(FrameToAgent(agent.created, part)))
+            except UNSENDABLE as error:
                 self._unsendable(agent, error)
-            else:
-                self.processes.send(pid, encoded)
 
-    def _unsendable(self, agent: AgentId, error: etf.EncodeError) -> None:
+    def _unsendable(self, agent: AgentId, error: Exception) -> None:
         text = "a message for %s can't be sent: %s"
         self.executor.run_soon(logger.error, text, agent, error)
 
@@ -468,7 +483,7 @@ class Cluster:
                 nodes |= agent.machine.partners
         return nodes
 
-    def _unsent(self, agent: AgentId, message: ServerMessage, error: etf.EncodeError) -> None:
+    def _unsent(self, agent: AgentId, message: ServerMessage, error: Exception) -> None:
         """End an agent of ours whose message can't be sent; its client gets the reason."""
         text = f"{shown(message)} of transaction {agent} can't be sent: {error}"
         self.executor.run_soon(logger.error, "%s", text)
@@ -481,82 +496,108 @@ class Cluster:
 
     def could_not_send(self, error: Exception) -> bool:
         """Whether an error means that a message can't be sent."""
-        return isinstance(error, etf.EncodeError)
+        return isinstance(error, UNSENDABLE)
 
     def flush(self) -> bool:
         """Send all output, which may lose links; return whether there are new messages in the turn."""
-        if not self.distribution.unsent:
+        if not self.network.unsent:
             return False
-        self.distribution.flush()
+        self.network.flush()
         return True
 
     # --- Messages from others, in the turn ------------------------------------------------------
 
-    def _take_frame(self, link: Link, frame: bytes) -> None:
-        """Take in a frame of a connection."""
-        if frame.startswith(control.PASS_THROUGH):
-            self.processes.receive(link, frame)
-        else:
-            self.relays.take(link, frame)
-
     def _find(self, number: int) -> Local | None:
-        """The agent with a pid's number."""
+        """The agent with a number."""
         agent = self.node.agents_by_id.get(agent_numbered(number, self.node.name))
-        if agent is None:
-            return None
-        return Local(partial(self._to_agent, agent), agent, can_exit=False)
+        return None if agent is None else Local(agent, closed=str(not_from_elsewhere(agent.id)))
 
     def _number_of(self, subject: Client) -> int | None:
-        """The number of the pid of an agent: others know its reference already."""
+        """The number of an agent: others know it already."""
         agent: Any = subject  # foreign: access its attributes only if it is one of ours
         return agent.id.created if issubclass(type(agent), Agent) else None
 
-    def _to_server(self, message: Any, sender: Pid | None) -> None:
-        """A process of another node sends something to our lock server."""
-        if sender is None:
-            return
-        try:
-            term = parse_cast(message)
-            if sender.node not in self.distribution.links:
-                raise BadMessage("lock servers are asked over connections only")
-            if is_ours(term):
-                self._take_ours(term, sender)
-                return
-            call = parse_call(message)
-            if call is None:
-                raise StrangeMessage(f"{brief(term)} is not a message for a lock server")
-            caller, tag, request = call
-            check_speaker(caller, sender.node)
-            if is_ours(request) and request[1] == VIEW and len(request) == 3:
+    def to_server(self, speaker: str, message: FromAgent) -> None:
+        """An agent of another node sends something to our lock server."""
+        self._check_connected(speaker)
+        check_speaker(message.agent.node, speaker)
+        if type(message) is Request and is_held_up_id(message.lock_id):
+            raise BadMessage("it requests what stands for a wait")
+        if type(message) is RaiseVersion:
+            check_version(message.version, ASKED)
+        if self.guests.admit(speaker, message):
+            self.node.deliver(self.node.server, message)
+
+    def to_agent(self, speaker: str, number: int, message: AgentMessage) -> None:
+        """A lock server or an agent of another node sends something to one of our agents."""
+        agent = self.node.agents_by_id.get(agent_numbered(number, self.node.name))
+        if agent is None:
+            return  # it has ended
+        if isinstance(message, (RequestStates, Surrendered, Resolved, Knowledge)):
+            for record in message.records:
+                check_version(record.version)
+        if isinstance(message, Knowledge):
+            check_speaker(message.sender.node, speaker)
+        else:
+            self._check_connected(speaker)
+        if not isinstance(message, Knowledge) and not isinstance(message, Resolved):
+            check_speaker(message.node, speaker)
+        if isinstance(message, Surrendered) and message.message.agent != agent.id:
+            raise BadMessage("it answers a surrender of another agent")
+        self.node.deliver(agent, message)
+
+    def asked(
+        self, speaker: str, question: AnyQuestion, answer: Callable[[AnyAnswer], object]
+    ) -> None:
+        """Another node asks something."""
+        self._check_connected(speaker)
+        match question:
+            case Greeting():
+                answer(self.greeter.take_greeting(speaker, question))
+            case Agree():
+                answer(self.agreements.take_servers(speaker, question))
+            case AskView():
                 # After this step, in which earlier messages, such as a release, are carried out.
-                lock_id = to_lock_id(request[2])
-                self.node.turn.post(self._answer_view, caller, tag, lock_id)
-            elif not self.inquiries.take_call(caller, tag, request):
-                self.remotes.answer_term(caller, tag, self._answer(sender.node, request))
-        except StrangeMessage as error:
-            self.ignored("ignored a message of %s: %s", sender.node, error)
+                self.node.turn.post(self._answer_view, question.lock_id, answer)
+            case _:
+                self.inquiries.asked(speaker, question, answer)
+
+    def about_views(
+        self, speaker: str, frame: messages.Read | messages.EndRead | messages.Page | messages.Taken
+    ) -> None:
+        """Another node reads a view of ours, or tells of one of its own."""
+        self._check_connected(speaker)
+        match frame:
+            case messages.Read(reading, lock_id):
+                self.guests.reads(speaker, reading)
+                self.readers.begin_watch(Reader(speaker, reading), lock_id)
+            case messages.EndRead(reading):
+                self.guests.ends_reading(speaker, reading)
+                self.readers.end_watch(Reader(speaker, reading))
+            case messages.Taken(reading, number):
+                self.readers.taken(Reader(speaker, reading), number)
+            case messages.Page():
+                self.views.page(speaker, frame)
+            case _:
+                assert_never(frame)
+
+    def about_actors(self, speaker: str, frame: AboutActors) -> None:
+        """Another node says something to actors, or about some."""
+        self.actors.take(speaker, frame)
+
+    def relayed(self, link: AnyLink, frame: Relaying, body: bytes) -> None:
+        """A frame of links through servers."""
+        if not isinstance(link, Link):
+            raise BadMessage("a link through a server leads through another one")
+        self.relays.take(link, frame, body)
+
+    def _check_connected(self, speaker: str) -> None:
+        if speaker not in self.network.links:
+            raise BadMessage("lock servers are asked, and answer, over connections only")
 
     def ignored(self, text: str, *args: object) -> None:
         """Log that the present message of another node was ignored."""
-        self.node.notices.warn("ignored", self.processes.speaker, text, *args)
-
-    def _take_ours(self, term: tuple[Any, ...], sender: Pid) -> None:
-        """Take in a message of another node to our lock server."""
-        if term[1] is pages.TAKEN:
-            self.readers.taken(sender.node, *pages.unpack_taken(term))
-            return
-        message = unpack_to_server(term, sender.node)
-        if not self.guests.admit(sender.node, message):
-            return
-        watcher: Any  # a pid
-        if type(message) is Watch:
-            watcher, lock_id = message
-            self.readers.begin_watch(watcher, lock_id)
-        elif type(message) is Unwatch:
-            watcher, lock_id = message
-            self.readers.end_watch(watcher, lock_id)
-        else:
-            self.node.deliver(self.node.server, message)
+        self.node.notices.warn("ignored", self.node.name, text, *args)
 
     def _refuse(self, name: str, agent: AgentId, answer: Refused) -> None:
         """Refuse a request of a node that is at a limit."""
@@ -565,51 +606,22 @@ class Cluster:
         self.node.notices.warn("limit", name, warning, here, name, text)
         self.node.perform(self.node.server, [ToAgent(agent, answer)])
 
-    def _answer(self, name: str, request: Any) -> Any:
-        """The answer to a call of the lock server."""
-        if is_ours(request) and request[1] == GREETING:
-            return self.greeter.take_greeting(name, request)
-        if is_ours(request) and request[1] == SERVERS:
-            return self.agreements.take_servers(name, request)
-        return UNKNOWN
-
-    def _to_agent(self, agent: Agent, message: Any, sender: Pid | None) -> None:
-        """A process of another node sends something to one of our agents."""
-        try:
-            if is_ours(message):
-                speaker = self.processes.speaker
-                unpacked = unpack_to_agent(message, agent.id, agent.machine.client, speaker)
-                if type(unpacked) is not Knowledge and speaker not in self.distribution.links:
-                    raise BadMessage(f"{brief(message[1])} is not what agents tell each other")
-                self.node.deliver(agent, unpacked)
-                return
-            call = parse_call(message)
-            if call is None:
-                raise StrangeMessage(f"{brief(message)} is not a message for an agent")
-            caller, tag, _ = call
-            check_speaker(caller, self.processes.speaker)
-            self.remotes.answer_term(caller, tag, not_from_elsewhere(agent.id))
-        except StrangeMessage as error:
-            self.ignored("ignored a message to %s: %s", agent, error)
-
     # --- Watching -------------------------------------------------------------------------------
 
-    def _answer_view(self, caller: Pid, tag: Any, lock_id: LockId) -> None:
-        self.remotes.answer_term(caller, tag, self._view(lock_id))
-
-    def _view(self, lock_id: LockId) -> Any:
-        """The answer to a query for a view: the view, if it fits into one page."""
+    def _answer_view(self, lock_id: LockId, answer: Callable[[AnyAnswer], object]) -> None:
+        """Answer a query for a view: with the view, if it fits into one page."""
         machine = self.node.server.machine
         size = 0
         for count, entry in enumerate(machine.table.related(lock_id)):
             size += size_of(entry.slot.lock_id)
-            if count >= pages.MOST_ITEMS or size > pages.LARGEST_PAGE:
-                return pages.LARGE
-        return pack_view(machine.view(lock_id))
+            if count >= messages.MOST_ITEMS or size > LARGEST_PAGE:
+                answer(Large())
+                return
+        answer(Seen(machine.view(lock_id)))
 
     # --- Its end --------------------------------------------------------------------------------
 
     def stop(self, reason: str) -> None:
         """Leave the cluster: all connections are closed. In the turn."""
-        self.distribution.stop(reason)
+        self.network.stop(reason)
         self.arrivals.close()

@@ -18,21 +18,21 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from locks.errors import InvalidOption
+from locks.model import check_node_name
+from locks.net import messages
 from locks.net.book import NAMES, News
-from locks.net.budgets import Limits
 from locks.net.link import Link
-from locks.node.peers.greeting import Greeting, pack_greeting, pack_refusal, unpack_greeting
-from locks.otp.bytes.fields import BadMessage
-from locks.otp.bytes.terms import Atom
+from locks.net.messages import BadMessage, Done, Greeting, Limits, Refusal
+from locks.net.versions import ClocksDiffer, check_version, taken_over
+from locks.ranges import LONGEST_TEXT
 from locks.runtime.clock import monotonic
 from locks.runtime.waiter import run_in_hub
-from locks.wire.forms import LOCK_SERVER
-from locks.wire.versions import ClocksDiffer, taken_over
 
 if TYPE_CHECKING:
+    from locks.net.exchange import Exchange
+    from locks.net.network import Network
+    from locks.node.options import Options
     from locks.node.peers.local_node import LocalNode
-    from locks.otp.distribution import Distribution
-    from locks.otp.process.processes import Processes
     from locks.runtime.executor import Executor
 
 __all__ = ["Greeter"]
@@ -47,8 +47,9 @@ class Greeter:
     Args:
         node: The node.
         executor: Does its background work.
-        distribution: Its connections.
-        processes: Calls processes over them.
+        network: Its connections.
+        exchange: Calls other nodes over them.
+        options: The node's options.
         is_member: Whether the lock server of a node can be asked.
         on_greeted: Called with the connection of a node that has greeted this one, and its limits.
         on_answered: Called with a connection, whether the greeting on it was answered, and the
@@ -59,8 +60,9 @@ class Greeter:
         self,
         node: LocalNode,
         executor: Executor,
-        distribution: Distribution,
-        processes: Processes,
+        network: Network,
+        exchange: Exchange,
+        options: Options,
         *,
         is_member: Callable[[str], bool],
         on_greeted: Callable[[Link, Limits], object],
@@ -68,8 +70,9 @@ class Greeter:
     ) -> None:
         self._node = node
         self._executor = executor
-        self._distribution = distribution
-        self._processes = processes
+        self._distribution = network
+        self._exchange = exchange
+        self._options = options
         self._is_member = is_member
         self._on_greeted = on_greeted
         self._on_answered = on_answered
@@ -101,12 +104,14 @@ class Greeter:
         return News(name, (name.split("@")[1] if wildcard else host, port), 0.0)
 
     def _send(self, link: Link, known: list[News]) -> None:
-        options = self._distribution.options
-        version = self._node.server.machine.version
-        greeting = pack_greeting(version, known if options.mesh else [], options.limits)
+        options = self._options
+        greeting = Greeting(
+            self._node.server.machine.version,
+            tuple(_told(each) for each in known) if options.mesh else (),
+            options.limits,
+        )
         self._unanswered[link.peer.name] = link
-        told = partial(self._answered, link)
-        self._processes.call(link.peer.name, LOCK_SERVER, greeting, told)
+        self._exchange.call(link.peer.name, greeting, partial(self._answered, link))
 
     def _answered(self, link: Link, answered: bool, answer: Any) -> None:
         """Take in the answer to a greeting."""
@@ -128,7 +133,7 @@ class Greeter:
 
     # --- The greetings of others ----------------------------------------------------------------
 
-    def take_greeting(self, name: str, term: Any) -> Any:
+    def take_greeting(self, name: str, greeting: Greeting) -> Done | Refusal:
         """Take in the greeting of another node.
 
         Returns:
@@ -137,32 +142,32 @@ class Greeter:
         Raises:
             BadMessage: The greeting is wrong; the caller closes the connection.
         """
-        link = self._distribution.links.get(name)
-        if link is None:
-            return None
+        link = self._distribution.links[name]
         try:
-            greeting = unpack_greeting(term)
+            check_version(greeting.version)
+            for news in greeting.known:
+                check_node_name(news.name)
         except ClocksDiffer as error:
             return self._refuse(name, error.days)
-        except BadMessage as error:
+        except InvalidOption as error:
             raise BadMessage(f"its greeting is invalid: {error}") from None
         self._take(link, greeting)
-        return Atom("ok")
+        return Done()
 
-    def _refuse(self, name: str, days: float) -> Any:
+    def _refuse(self, name: str, days: float) -> Refusal:
         """The clocks differ; both sides say so. The other node greets again, and is taken when the clocks are right."""
         text = f"its clock and that of {self._node.name} differ by {days:.1f} days; correct them"
         self._node.refusals[name] = text
         self._node.notices.warn(
             "clock", name, "%s does not use %s: %s", self._node.name, name, text
         )
-        return pack_refusal(f"its clock and that of {name} differ by {days:.1f} days; correct them")
+        why = f"its clock and that of {name} differ by {days:.1f} days; correct them"
+        return Refusal(why[:LONGEST_TEXT])
 
     def _take(self, link: Link, greeting: Greeting) -> None:
         name = link.peer.name
-        distribution = self._distribution
-        if distribution.options.mesh:
-            self._hear(name, greeting.known)
+        if self._options.mesh:
+            self._hear(name, [_news(each) for each in greeting.known])
             if any(news.name == name for news in greeting.known):
                 self._came(name)
         self._node.server.raise_to(taken_over(greeting.version))
@@ -174,7 +179,7 @@ class Greeter:
         refused = None
         for news in known:
             try:
-                self._distribution.options.check_address(news.address, "connects to")
+                self._options.check_address(news.address, "connects to")
                 allowed.append(news)
             except InvalidOption as error:
                 refused = (news.name, str(error))
@@ -220,3 +225,12 @@ class Greeter:
                 if news:
                     self._send(link, news)
                 owed.clear()
+
+
+def _told(news: News) -> messages.News:
+    host, port = news.address
+    return messages.News(news.name, host, port, float(news.age))
+
+
+def _news(told: messages.News) -> News:
+    return News(told.name, (told.host, told.port), told.age)

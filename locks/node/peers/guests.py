@@ -1,9 +1,9 @@
 """What other nodes may have at this node's lock server.
 
 Each message of another node to the lock server goes through here. The node's transactions, requests
-and watches there are counted (`locks.net.budgets.Limits`). A request beyond a limit is refused; nothing
+and watches there are counted (`locks.net.messages.Limits`). A request beyond a limit is refused; nothing
 else changes. A message with a version that is ahead of this node's clock waits for the clock
-(`locks.wire.versions`).
+(`locks.net.versions`).
 """
 
 from __future__ import annotations
@@ -19,14 +19,13 @@ from locks.core.messages import (
     Request,
     ServerMessage,
     StandingElsewhere,
-    Unwatch,
-    Watch,
 )
-from locks.model import AgentId, LockId, covers
-from locks.net.budgets import MOST_CALLS, Limits, check_budget
+from locks.model import AgentId, covers
+from locks.net.budgets import MOST_CALLS, check_budget
+from locks.net.messages import FromAgent, Limits
+from locks.net.versions import seconds_ahead
 from locks.node.server import Guarded, Server
 from locks.runtime.executor import Executor
-from locks.wire.versions import seconds_ahead
 
 __all__ = ["Guests"]
 
@@ -45,7 +44,7 @@ class _Guest:
         room: With more agents than this, those without requests are forgotten.
         requests: At least the number of their requests.
         waits: At least the number of those that wait.
-        watches: The watches of its processes.
+        watches: Its readings of views.
         early: How many of its messages wait for the clock.
     """
 
@@ -58,7 +57,7 @@ class _Guest:
         self.room = 0
         self.requests = 0
         self.waits = 0
-        self.watches: dict[tuple[object, LockId], None] = {}
+        self.watches: set[int] = set()
         self.early = 0
 
 
@@ -89,16 +88,13 @@ class Guests:
         self._known: dict[str, _Guest] = {}
         self._leaving: dict[str, list[AgentId]] = {}  # of nodes that are gone
 
-    def admit(self, name: str, message: ServerMessage) -> bool:
+    def admit(self, name: str, message: FromAgent) -> bool:
         """Whether a message of another node is for the lock server now; else it will be, or is refused. In the turn.
 
         Raises:
-            OverBudget: The node would have more watches or early messages than it may; nothing was done.
+            OverBudget: The node would have more early messages than it may; nothing was done.
         """
-        guest = self._known.get(name)
-        if guest is None:
-            take_in = partial(self._take_in, name)
-            guest = self._known[name] = _Guest(Guarded(self._server, take_in))
+        guest = self._guest(name)
         if type(message) is Request:
             limits = self._limits
             guest.agents[message.agent] = None
@@ -116,11 +112,6 @@ class Guests:
                 return False
         elif type(message) is Remove:
             guest.agents.pop(message.agent, None)
-        elif type(message) is Watch:
-            guest.watches[message.watcher, message.lock_id] = None
-            check_budget(len(guest.watches), self._limits.watches, "watches")
-        elif type(message) is Unwatch:
-            guest.watches.pop((message.watcher, message.lock_id), None)
         elif type(message) is RaiseVersion:
             early = seconds_ahead(message.version)
             if early:
@@ -130,6 +121,28 @@ class Guests:
                 self._executor.run_later(early, turn.run, self._in_time, name, guest, message)
                 return False
         return True
+
+    def reads(self, name: str, reading: int) -> None:
+        """A node begins to read a view.
+
+        Raises:
+            OverBudget: It would have more watches than it may; nothing was done.
+        """
+        watches = self._guest(name).watches
+        if reading not in watches:
+            check_budget(len(watches) + 1, self._limits.watches, "watches")
+            watches.add(reading)
+
+    def ends_reading(self, name: str, reading: int) -> None:
+        """A node ends a reading."""
+        self._guest(name).watches.discard(reading)
+
+    def _guest(self, name: str) -> _Guest:
+        guest = self._known.get(name)
+        if guest is None:
+            take_in = partial(self._take_in, name)
+            guest = self._known[name] = _Guest(Guarded(self._server, take_in))
+        return guest
 
     def _take_in(self, name: str, message: Request) -> ServerMessage:
         """What the lock server takes in of a request that may exceed a limit."""
@@ -141,11 +154,12 @@ class Guests:
         if over is None:
             return message
         what, limit, present = over
-        agent, _, lock_id, mode, requests_elsewhere, waits_elsewhere, _ = message
+        agent = message.agent
         self._server.node.counters.refused += 1
-        answer = Refused(self._server.node.name, lock_id, 0, mode, what, limit, present)
+        here = self._server.node.name
+        answer = Refused(here, message.lock_id, 0, message.mode, what, limit, present)
         self._refuse(name, agent, answer)
-        return StandingElsewhere(agent, requests_elsewhere, waits_elsewhere)
+        return StandingElsewhere(agent, message.requests_elsewhere, message.waits_elsewhere)
 
     def _over(
         self, guest: _Guest, message: Request

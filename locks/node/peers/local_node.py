@@ -9,18 +9,19 @@ from locks.core.agent.machine import AgentMachine
 from locks.core.messages import AgentEffect
 from locks.core.statistics import NodeStatistics
 from locks.model import AgentId
+from locks.net.notices import Notices
 from locks.node.client.agent import Agent
 from locks.node.ports import NodePort
 from locks.node.server import Server
 from locks.node.services import Services
-from locks.otp.notices import Notices
 
 if TYPE_CHECKING:
-    from locks.net.budgets import Limits
+    from locks.net.actors import Actors
+    from locks.net.exchange import Exchange
+    from locks.net.messages import Limits
+    from locks.net.network import Network
+    from locks.node.peers.guests import Guests
     from locks.node.peers.silence import Silence
-    from locks.otp.distribution import Distribution
-    from locks.otp.process.processes import Processes
-    from locks.otp.process.remote import Remotes
     from locks.runtime.executor import Executor
 
 __all__ = ["Connections", "LocalNode"]
@@ -71,9 +72,10 @@ class Connections(Protocol):
         node: The node.
         executor: Does its background work.
         members: The nodes with a lock server that can be asked.
-        distribution: The connections.
-        processes: The processes that can be reached over them.
-        remotes: References to these.
+        network: The connections.
+        exchange: Sends frames over them.
+        actors: The actors that can be reached over them.
+        guests: What other nodes have at the lock server.
         silence: Watches which connected nodes are silent.
         limits: What this node may have at the lock servers of connected nodes, as far as they said.
     """
@@ -81,8 +83,9 @@ class Connections(Protocol):
     node: LocalNode
     executor: Executor
     members: set[str]
-    distribution: Distribution
-    processes: Processes
-    remotes: Remotes
+    network: Network
+    exchange: Exchange
+    actors: Actors
+    guests: Guests
     silence: Silence
     limits: dict[str, Limits]

@@ -1,25 +1,26 @@
 """Silent nodes: connected, but they do not answer, because they are stopped, hang, or are cut off.
 
 Such a node counts as lost only after `net_ticktime`, which is long. A program that has requests at
-several nodes need not wait that long. A node is *silent* if it has an unanswered request, no input
-has arrived from it for `PATIENCE` seconds, and another node has said something meanwhile. It stays silent until any input arrives from it. (Decision 0015.)
+several nodes need not wait that long. While answers are expected, this program looks every `LOOK`
+seconds. A node is *silent* if it has an unanswered request, `PATIENCE` looks have found no input
+from it, and another node has said something meanwhile. It stays silent until any input arrives from
+it. (Decision 0015.)
 
+* Looks count, not time: this program may have been busy or stopped itself, so that it has not read
+  its input yet. Between two looks it reads.
+* If no other node says anything, some are asked for a sign of life.
 * A busy node answers, but perhaps late. So a node that was found silent and answers again soon was
   busy. Its patience is doubled, up to `MOST_PATIENCE`, for `CALM` seconds. Otherwise clients would
   switch from a busy node to the next one and back.
-* This program may have been busy or stopped itself, so that it has not read its input yet. So a
-  node counts as silent only if two checks find it so, with a look at the sockets in between. If no
-  other node has said anything, some are asked for a sign of life.
 * A client that waits in the queue of a node expects no answer. So that node is asked for a sign of
-  life now and then (`ROUND`).
+  life if it has said nothing for `ROUND` seconds.
 
-Nothing is scheduled while no answer is expected. `Suspects` has the rule, and `Silence` the timer,
-one for all nodes.
+`Suspects` has the rule, and `Silence` the timer, one for all nodes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from locks.net.link import Link, Traffic
@@ -29,17 +30,15 @@ from locks.runtime.hub_life import Timer
 from locks.runtime.inline import Turn
 from locks.runtime.waiter import run_in_hub
 
-__all__ = ["MOST_PATIENCE", "PATIENCE", "Found", "Silence", "Suspects"]
+__all__ = ["LOOK", "MOST_PATIENCE", "PATIENCE", "Found", "Silence", "Suspects"]
 
-PATIENCE = 0.07  # seconds without input from a node with a request
-MOST_PATIENCE = 1.6  # seconds, for a node that was busy before
+LOOK = 0.03  # seconds between looks
+PATIENCE = 3  # looks without input from a node with a request
+MOST_PATIENCE = 48  # looks, for a node that was busy before
 CALM = 60.0  # seconds until it is forgotten that a node was busy
-SOON = 2.0  # seconds; a node that answers again earlier was not silent, but busy
-LASTING = 1.0  # seconds of silence until work that depends on a node is begun again another way
-AGAIN = 0.01  # seconds until the second check
-LATER = 0.05  # seconds between checks of silent nodes, and of nodes without another one to compare
+SOON = 60  # looks; a node that answers again earlier was not silent, but busy
+LASTING = 30  # looks after which work that depends on a silent node is begun again another way
 ROUND = 1.0  # seconds between signs of life of nodes where clients wait
-MISSED = 10.0  # seconds; a check that is later than this never comes: the hub has changed
 WITNESSES = 3  # other nodes that are asked for a sign of life
 
 
@@ -49,26 +48,24 @@ class _Asked:
     Attributes:
         heard: How often input had arrived from it before.
         messages: How many messages had arrived from all nodes before.
-        at: The time of the first such request.
-        looks: How many checks have found that it is late.
+        looks: How many looks have found no input since.
     """
 
-    __slots__ = ("at", "heard", "looks", "messages")
+    __slots__ = ("heard", "looks", "messages")
 
-    def __init__(self, heard: int, messages: int, at: float) -> None:
-        self.heard, self.messages, self.at = heard, messages, at
-        self.looks = 0
+    def __init__(self, heard: int, messages: int) -> None:
+        self.heard, self.messages, self.looks = heard, messages, 0
 
 
 class Found(NamedTuple):
-    """The result of a check.
+    """The result of a look.
 
     Attributes:
         silent: The nodes that are silent now, and were not before.
         speaking: Those that answer again.
         doubted: Those that must be asked for a sign of life.
         lasting: Those that have been silent for a while, so that they are not just busy.
-        pause: Seconds until the next check; `None` if no answer is expected.
+        pause: Seconds until the next look; `None` if no answer is expected.
     """
 
     silent: list[str]
@@ -82,46 +79,43 @@ class Suspects:
     """Which nodes have unanswered requests, and which are silent. Pure: the caller supplies counts and times.
 
     Attributes:
-        silent: The silent nodes, each with the time when this was found, and how often input had
-            arrived then.
+        silent: The silent nodes.
     """
 
-    __slots__ = ("_asked", "_busy", "_lasting", "_round", "silent")
+    __slots__ = ("_asked", "_busy", "_round", "silent")
 
     def __init__(self) -> None:
-        self.silent: dict[str, tuple[float, int]] = {}
+        self.silent: set[str] = set()
         self._asked: dict[str, _Asked] = {}
-        self._busy: dict[str, tuple[float, float]] = {}  # the patience, and its end
-        self._lasting: set[str] = set()  # the silent nodes that were reported as lasting
-        self._round: tuple[float, dict[str, int]] | None = None  # its time, and the input counts
+        self._busy: dict[str, tuple[int, float]] = {}  # the patience, and its end
+        self._round: tuple[float, dict[str, int]] = (-ROUND, {})  # its time, and the input counts
 
-    def asked(self, name: str, heard: int, messages: int, now: float) -> None:
+    def asked(self, name: str, heard: int, messages: int) -> None:
         """Note a request that a node answers at once.
 
         Args:
             name: The node.
             heard: How often input has arrived from it.
             messages: How many messages have arrived from all nodes.
-            now: The time, in seconds.
         """
         known = self._asked.get(name)
-        if known is None or known.heard != heard:
-            self._asked[name] = _Asked(heard, messages, now)
+        if known is None or (known.heard != heard and name not in self.silent):
+            self._asked[name] = _Asked(heard, messages)
 
     def lost(self, name: str) -> None:
         """Forget a node that is no longer connected."""
-        for kept in (self._asked, self._busy, self.silent):
-            kept.pop(name, None)
-        self._lasting.discard(name)
+        self._asked.pop(name, None)
+        self._busy.pop(name, None)
+        self.silent.discard(name)
 
-    def find_silent(
+    def look(
         self,
         heard: Mapping[str, int],
         messages: int,
         now: float,
         awaited: Callable[[], Iterable[str]],
     ) -> Found:
-        """Check which nodes are silent.
+        """Find the nodes that are silent, or speak again.
 
         Args:
             heard: How often input has arrived from each connected node.
@@ -129,74 +123,50 @@ class Suspects:
             now: The time, in seconds.
             awaited: Returns the nodes where clients wait for others.
         """
-        speaking = [name for name, (_, then) in self.silent.items() if heard.get(name) != then]
-        for name in speaking:
-            self._speaks(name, now)
-        silent: list[str] = []
-        doubted: dict[str, None] = {}
-        pause = LATER if self.silent else None
+        found = Found([], [], [], [], None)
         for name, asked in list(self._asked.items()):
+            patience, until = self._busy.get(name, (PATIENCE, now))
+            patience = patience if now < until else PATIENCE
             if heard.get(name) != asked.heard:
                 del self._asked[name]
-            elif name not in self.silent:
-                left = asked.at + self._patience(name, now) - now
-                if left <= 0:
-                    others = [each for each in heard if each != name and each not in self.silent]
-                    if not others:
-                        continue
-                    left = LATER if asked.looks else AGAIN
-                    if messages == asked.messages:  # nobody has said anything
-                        doubted.update(dict.fromkeys([] if asked.looks else others[:WITNESSES]))
-                        asked.looks = 1
-                    elif asked.looks < 2:
-                        asked.looks = 2
-                        left = AGAIN
-                    else:
-                        self.silent[name] = (now, asked.heard)
-                        silent.append(name)
-                pause = left if pause is None else min(pause, left)
-        if pause is None:
-            pause = self._go_round(heard, now, awaited, doubted)
-        lasting = [
-            name
-            for name, (since, _) in self.silent.items()
-            if now >= since + LASTING and name not in self._lasting
-        ]
-        self._lasting.update(lasting)
-        return Found(silent, speaking, list(doubted), lasting, pause)
+                if name in self.silent:
+                    self.silent.discard(name)
+                    found.speaking.append(name)
+                    if asked.looks < patience + SOON:
+                        self._busy[name] = (min(2 * patience, MOST_PATIENCE), now + CALM)
+                continue
+            asked.looks += 1
+            others = [each for each in heard if each != name and each not in self.silent]
+            if name in self.silent:
+                if asked.looks == patience + LASTING:
+                    found.lasting.append(name)
+            elif asked.looks < patience:
+                pass
+            elif not others:
+                del self._asked[name]
+            elif messages != asked.messages:
+                self.silent.add(name)
+                found.silent.append(name)
+            elif asked.looks == patience:
+                found.doubted.extend(others[:WITNESSES])
+        if self._asked:
+            return found._replace(pause=LOOK)
+        return self._go_round(heard, now, awaited, found)
 
     def _go_round(
         self,
         heard: Mapping[str, int],
         now: float,
         awaited: Callable[[], Iterable[str]],
-        doubted: dict[str, None],
-    ) -> float | None:
-        """Now and then, check the nodes where clients wait, while no node has an unanswered request."""
-        last = self._round
-        if last is not None and last[0] <= now < last[0] + ROUND:
-            return last[0] + ROUND - now
-        names = [name for name in awaited() if name in heard]
-        if last is not None:
-            doubted.update((name, None) for name in names if heard[name] == last[1].get(name))
-        self._round = (now, {name: heard[name] for name in names}) if names else None
-        if doubted:
-            return PATIENCE
-        return ROUND if names else None
-
-    def _patience(self, name: str, now: float) -> float:
-        """How long a node may take to answer."""
-        patience, until = self._busy.get(name, (PATIENCE, 0.0))
-        return patience if now < until else PATIENCE
-
-    def _speaks(self, name: str, now: float) -> None:
-        """Note that a silent node has answered."""
-        since, _ = self.silent.pop(name)
-        self._lasting.discard(name)
-        self._asked.pop(name, None)
-        if now - since < SOON:
-            patience = min(2 * self._patience(name, now), MOST_PATIENCE)
-            self._busy[name] = (patience, now + CALM)
+        found: Found,
+    ) -> Found:
+        """Now and then, look at the nodes where clients wait, while no node has an unanswered request."""
+        last, before = self._round
+        if not last <= now < last + ROUND:
+            last, counts = now, {name: heard[name] for name in awaited() if name in heard}
+            found.doubted.extend(name for name in counts if counts[name] == before.get(name))
+            self._round = (now, counts)
+        return found._replace(pause=last + ROUND - now if self._round[1] else None)
 
 
 class Silence:
@@ -211,6 +181,9 @@ class Silence:
         awaited: Returns the nodes where clients wait for others.
         changed: Called with a node, and whether it is silent now.
         lasts: Called with a node that has been silent for a while.
+
+    Attributes:
+        told: Other functions to call with a node that is silent now.
     """
 
     def __init__(
@@ -234,13 +207,13 @@ class Silence:
         self._changed = changed
         self._lasts = lasts
         self._suspects = Suspects()
-        self._due: float | None = None  # when the next check is due
+        self._waits_in: object = None  # the hub in which the timer runs
+        self._pause = 0.0  # its time
         self._timer: Timer | None = None
         self.told: dict[Callable[[str], object], None] = {}
-        """Other functions to call with a node that is silent now."""
 
     @property
-    def silent(self) -> Mapping[str, object]:
+    def silent(self) -> Collection[str]:
         """The nodes that are silent now."""
         return self._suspects.silent
 
@@ -248,12 +221,11 @@ class Silence:
         """Note a request that a node answers at once."""
         link = self._links.get(name)
         if link is not None:
-            now = monotonic()
-            self._suspects.asked(name, link.heard, self._traffic.received, now)
-            due = self._due
-            if due is None or due > now + PATIENCE or now > due + MISSED:
-                self._due = now + PATIENCE
-                run_in_hub(self._executor.hub, self._wait, PATIENCE)
+            self._suspects.asked(name, link.heard, self._traffic.received)
+            hub = self._executor.hub
+            if self._waits_in is not hub or self._pause > LOOK:
+                run_in_hub(hub, self._wait, LOOK)
+                self._waits_in, self._pause = hub, LOOK
 
     def doubt(self, name: str) -> None:
         """Ask a node for a sign of life, because the answer to its request may take a while."""
@@ -267,7 +239,7 @@ class Silence:
         self._suspects.lost(name)
 
     def _wait(self, pause: float | None) -> None:
-        """Check again after a pause, if there is one; in the hub."""
+        """Look again after a pause, if there is one; in the hub."""
         if self._timer is not None:
             self._timer.close()
             self._timer = None
@@ -275,14 +247,18 @@ class Silence:
             self._timer = self._executor.new_timer(pause, self._look_now)
 
     def _look_now(self) -> None:
-        self._wait(self._turn.run(self._look))
+        pause: float | None = LOOK  # if it is interrupted
+        try:
+            pause = self._turn.run(self._look)
+        finally:
+            self._wait(pause)
 
     def _look(self) -> float | None:
-        """Check which nodes are silent, and report changes; return the seconds until the next check."""
+        """Look which nodes are silent, and report changes; return the seconds until the next look."""
         heard = {name: link.heard for name, link in self._links.items()}
-        now = monotonic()
-        found = self._suspects.find_silent(heard, self._traffic.received, now, self._awaited)
-        self._due = None if found.pause is None else now + found.pause
+        found = self._suspects.look(heard, self._traffic.received, monotonic(), self._awaited)
+        self._waits_in = None if found.pause is None else self._executor.hub
+        self._pause = found.pause or 0.0
         for name in found.doubted:
             self.doubt(name)
         for name in found.speaking:

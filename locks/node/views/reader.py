@@ -9,28 +9,20 @@ they can be sent are combined.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 from locks.core.agent.refusals import over_limit
-from locks.core.messages import Unwatch, Watch
 from locks.core.views import FollowedView
 from locks.errors import LockTimeout, NodeNotRunning
 from locks.model import LockId, View, show
+from locks.net.exchange import NOCONNECTION
+from locks.net.messages import AskView, BadMessage, EndRead, Large, Page, Read, Seen, Taken
 from locks.node.client.refusals import check_may_wait, reasons
 from locks.node.peers.calls import BlockingCalls
 from locks.node.peers.local_node import Connections
-from locks.otp.bytes import etf
-from locks.otp.bytes.fields import BadMessage
-from locks.otp.bytes.terms import Pid
-from locks.otp.process.processes import CAST, NOCONNECTION, Local
 from locks.runtime.identity import Listener
 from locks.runtime.port import world
 from locks.runtime.waiter import Waiter
-from locks.wire import pages
-from locks.wire.forms import LOCK_SERVER, OURS
-from locks.wire.messages import pack
-from locks.wire.values import VIEW, unpack_view
 
 __all__ = ["ViewReader"]
 
@@ -61,44 +53,44 @@ class _Reading:
 
     Attributes:
         node: The other node.
-        pid: The reading process.
+        number: Its number, for the other node.
         listeners: The listeners.
         fresh: The listeners that were not notified yet.
     """
 
-    def __init__(self, node: str, lock_id: LockId, send: Callable[[_Reading, Any], object]) -> None:
+    def __init__(
+        self, node: str, lock_id: LockId, number: int, take: Callable[[str, Taken], object]
+    ) -> None:
         self.node = node
-        self.pid: Pid | None = None
+        self.number = number
         self.listeners: dict[Listener | OneView, None] = {}
         self.fresh: dict[Listener | OneView, None] = {}
-        self._send = send
+        self._say_taken = take
         self._followed = FollowedView(lock_id, node)
         self._told: tuple[Any, ...] | None = None
         self._next = 0  # number of the next page; 0 before the first one
         self._unsaid = 0
 
-    def take_page(self, message: Any) -> list[tuple[Listener | OneView, View]]:
+    def take_page(self, page: Page) -> list[tuple[Listener | OneView, View]]:
         """Take in a page, outside of the turn; return the listeners to notify, each with a view.
 
         Raises:
-            BadMessage: It is no page, or not the next one.
+            BadMessage: It is not the next one.
         """
-        page = pages.unpack_page(message)
-        content = page.content
-        if content.anew:
+        if page.anew:
             self._followed.clear()
             self._told = None
         elif page.number != self._next:
             raise BadMessage(f"got page {page.number} of a view instead of page {self._next}")
         self._next = page.number + 1
-        self._followed.take_changes(content.gone, content.requests)
+        self._followed.take_changes(page.gone, page.requests)
         self._unsaid += 1
-        if not content.complete or self._unsaid >= OFTEN:
+        if not page.complete or self._unsaid >= OFTEN:
             self._unsaid = 0
-            self._send(self, pages.pack_taken(page))
-        if not content.complete:
+            self._say_taken(self.node, Taken(self.number, page.number))
+        if not page.complete:
             return []
-        view = self._followed.view(content.version)
+        view = self._followed.view(page.version)
         same = view.requests == self._told
         self._told = view.requests
         views = []
@@ -119,7 +111,8 @@ class ViewReader:
     def __init__(self, cluster: Connections) -> None:
         self._cluster = cluster
         self._readings: dict[tuple[str, LockId], _Reading] = {}
-        self._once: dict[OneView, tuple[_Reading, LockId]] = {}
+        self._by_number: dict[int, _Reading] = {}
+        self._once: dict[OneView, _Reading] = {}
 
     def check(self, name: str) -> None:
         """Raise `NodeNotRunning` unless the views of a node can be read."""
@@ -146,7 +139,7 @@ class ViewReader:
         if watcher not in reading.listeners:
             reading.listeners[watcher] = None
             self._cluster.executor.run_soon(self._cluster.node.server.watch_over, watcher)
-        self._say(Watch, reading, lock_id)
+        self._say(reading, lock_id)
 
     def unwatch(self, name: str, lock_id: LockId, watcher: Listener) -> None:
         """End what `watch` began."""
@@ -155,7 +148,7 @@ class ViewReader:
             del reading.listeners[watcher]
             reading.fresh.pop(watcher, None)
             if not reading.listeners:
-                self._end(reading, lock_id)
+                self._end(reading)
                 del self._readings[name, lock_id]
 
     def watcher_down(self, watcher: Listener) -> None:
@@ -174,11 +167,11 @@ class ViewReader:
                 )
                 self._cluster.node.notices.warn("limit", name, "%s", str(error))
             elif where == name:
-                self._say(Watch, reading, lock_id)
+                self._say(reading, lock_id)
 
     def lost(self, name: str) -> None:
         """End the waits for views of a node whose connection is lost."""
-        for once, (reading, _) in list(self._once.items()):
+        for once, reading in list(self._once.items()):
             if reading.node == name:
                 self._forget(once)
                 once.outcome = (name, False, NOCONNECTION)
@@ -206,7 +199,7 @@ class ViewReader:
         deadline = None if timeout is None else clock() + timeout
         turn = self._cluster.node.turn
         outcome = None
-        with BlockingCalls(self._cluster.processes, turn, silence=self._cluster.silence) as calls:
+        with BlockingCalls(self._cluster.exchange, turn, silence=self._cluster.silence) as calls:
             for name in names:
                 turn.run(self._ask, name, lock_id, calls)
                 left = None if deadline is None else max(0.0, deadline - clock())
@@ -215,8 +208,8 @@ class ViewReader:
                     name = outcome[0]
                     break
         if outcome is not None and outcome[1]:
-            if outcome[2] != pages.LARGE:
-                return unpack_view(outcome[2])
+            if isinstance(outcome[2], Seen):
+                return outcome[2].view
             once = OneView()
             try:
                 turn.run(self._read_once, name, lock_id, once)
@@ -242,37 +235,39 @@ class ViewReader:
         """
 
         def answered(there: bool, answer: Any) -> None:
-            told(answer == pages.LARGE or bool(unpack_view(answer).requests) if there else None)
+            wanted = isinstance(answer, Large) or (
+                isinstance(answer, Seen) and bool(answer.view.requests)
+            )
+            told(wanted if there else None)
 
         self.check(name)
-        question = (OURS, VIEW, list(lock_id))
-        self._cluster.processes.call(name, LOCK_SERVER, question, answered, stays=True)
+        self._cluster.exchange.call(name, AskView(lock_id), answered)
 
     def _ask(self, name: str, lock_id: LockId, calls: BlockingCalls) -> None:
-        """Ask for a view; the answer is `pages.LARGE` if it does not fit into a page."""
+        """Ask for a view."""
         self.check(name)
-        calls.begin_call(name, name, LOCK_SERVER, (OURS, VIEW, list(lock_id)))
+        calls.begin_call(name, name, AskView(lock_id))
 
     def _read_once(self, name: str, lock_id: LockId, once: OneView) -> None:
         """Read a view in pages; the caller calls `_forget` at the end."""
         self.check(name)
         self._check_room(name, lock_id)
         reading = self._begin(name, lock_id)
-        self._once[once] = (reading, lock_id)
+        self._once[once] = reading
         reading.listeners[once] = reading.fresh[once] = None
-        self._say(Watch, reading, lock_id)
+        self._say(reading, lock_id)
 
     def _forget(self, once: OneView) -> None:
         """Forget the wait for a view."""
-        reading, lock_id = self._once.pop(once, (None, ()))
+        reading = self._once.pop(once, None)
         if reading is not None:
-            self._end(reading, lock_id)
+            self._end(reading)
 
     def _check_room(self, name: str, lock_id: LockId) -> None:
         """Raise `LimitExceeded` if this program may watch no more ids of a node."""
         limits = self._cluster.limits.get(name)
         watched = [where for where, _ in self._readings if where == name]
-        watched += [reading.node for reading, _ in self._once.values() if reading.node == name]
+        watched += [reading.node for reading in self._once.values() if reading.node == name]
         if limits is not None and len(watched) >= limits.watches:
             wanted = f"could not watch {show(lock_id)}"
             raise over_limit(wanted, name, "watches", limits.watches, len(watched))
@@ -280,33 +275,30 @@ class ViewReader:
     # --- Readings -------------------------------------------------------------------------------
 
     def _begin(self, name: str, lock_id: LockId) -> _Reading:
-        reading = _Reading(name, lock_id, self._send_soon)
-        deliver = partial(self._take_soon, reading)
-        reading.pid = self._cluster.processes.add(self._cluster.node.new_number(), Local(deliver))
+        number = self._cluster.exchange.new_number()
+        reading = self._by_number[number] = _Reading(name, lock_id, number, self._say_taken)
         return reading
 
-    def _end(self, reading: _Reading, lock_id: LockId) -> None:
-        assert reading.pid is not None
-        self._say(Unwatch, reading, lock_id)
-        self._cluster.processes.remove(reading.pid.number)
+    def _end(self, reading: _Reading) -> None:
+        self._cluster.exchange.send(reading.node, EndRead(reading.number))
+        self._by_number.pop(reading.number, None)
 
-    def _say(self, kind: type[Watch | Unwatch], reading: _Reading, lock_id: LockId) -> None:
-        self._send(reading, pack(kind(reading.pid, lock_id)))
+    def _say(self, reading: _Reading, lock_id: LockId) -> None:
+        self._cluster.exchange.send(reading.node, Read(reading.number, lock_id))
 
-    def _send(self, reading: _Reading, term: Any) -> None:
-        encoded = etf.encode((CAST, term))
-        self._cluster.processes.send_named(reading.node, LOCK_SERVER, encoded, reading.pid)
+    def _say_taken(self, node: str, taken: Taken) -> None:
+        self._cluster.node.turn.run(self._cluster.exchange.send, node, taken)
 
-    def _send_soon(self, reading: _Reading, term: Any) -> None:
-        self._cluster.node.turn.run(self._send, reading, term)
+    def page(self, speaker: str, page: Page) -> None:
+        """A page of a view has come; in the turn."""
+        reading = self._by_number.get(page.reading)
+        if reading is not None and reading.node == speaker:
+            self._cluster.executor.run_soon(self._take, reading, page)
 
-    def _take_soon(self, reading: _Reading, message: Any, sender: Pid | None) -> None:
-        self._cluster.executor.run_soon(self._take, reading, message)
-
-    def _take(self, reading: _Reading, message: Any) -> None:
+    def _take(self, reading: _Reading, page: Page) -> None:
         """Take a page in; by the executor."""
         try:
-            views = reading.take_page(message)
+            views = reading.take_page(page)
         except BadMessage as error:
             self._cluster.node.turn.run(self._lose, reading.node, str(error))
             return
@@ -319,6 +311,6 @@ class ViewReader:
 
     def _lose(self, name: str, error: str) -> None:
         """Close the connection to a node whose pages are wrong, so that it starts again."""
-        link = self._cluster.distribution.links.get(name)
+        link = self._cluster.network.links.get(name)
         if link is not None:
             link.lose(f"it sent an unreadable view: {error:.200}")

@@ -7,7 +7,7 @@ the present table.
 
 A view with thousands of rows is sent one page at a time, each when the page before was confirmed.
 After that, changes are sent at once, as long as the reader confirms pages; otherwise they gather.
-So the data that waits for a slow reader is bounded. A page for several readers is made once.
+So the data that waits for a slow reader is bounded.
 
 The turn that changes a request only notes it for each node with watchers. The remaining work (finding
 the readings concerned, making pages and sending them) is done in turns of its own, one in each round
@@ -19,29 +19,38 @@ Everything is for the node's turn. The lock server's machine knows all these wat
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
+from typing import Any, NamedTuple, cast
+
+from msgspec import Raw
 
 from locks.core.messages import OUTSIDE, TableChange, Unwatch, Watch
 from locks.core.server.tree import Entry
 from locks.core.server.watchers import Watchers
 from locks.model import LockId
+from locks.net.messages import MOST_ITEMS, BadMessage, Page, encode
 from locks.node.peers.local_node import Connections
-from locks.otp.bytes import etf
-from locks.otp.bytes.terms import Pid, Term
-from locks.wire import pages
 
 __all__ = ["ViewSender"]
-
-logger = logging.getLogger("locks.nodes")
 
 AHEAD = 32  # pages that a reader may be sent before it has taken them in
 NOTES = 100  # changes that are noted for readings of a node in one round
 SENT = 4096  # bytes of pages after which other nodes are next
-KEPT = 1024 * 1024  # bytes of terms that are kept
+KEPT = 1024 * 1024  # bytes of encoded requests that are kept
 ROOM = 1000  # numbers that may gather for a reading beyond those in the table
-PAGES = 64  # pages that are kept for other readers
-Made = dict[tuple[int, LockId, bool, bool, tuple[int, ...]], Term]
+LARGEST_PAGE = 16 * 1024  # bytes at which a page is full
+
+
+class Reader(NamedTuple):
+    """Who reads a view.
+
+    Attributes:
+        node: The node.
+        number: The number of the reading there.
+    """
+
+    node: str
+    number: int
 
 
 class _Audience:
@@ -70,8 +79,7 @@ class _Reading:
     """The reading of one watcher.
 
     Attributes:
-        id: Its number.
-        watcher: The reading process.
+        watcher: Who reads.
         lock_id: The lock id of the view.
         anew: Whether it begins, or has to begin again.
         greets: Whether it gets a page at once, even if there is nothing new.
@@ -86,15 +94,13 @@ class _Reading:
         "complete",
         "due",
         "greets",
-        "id",
         "lock_id",
         "sent",
         "taken",
         "watcher",
     )
 
-    def __init__(self, number: int, watcher: Pid, lock_id: LockId) -> None:
-        self.id = number
+    def __init__(self, watcher: Reader, lock_id: LockId) -> None:
         self.watcher = watcher
         self.lock_id = lock_id
         self.anew = True
@@ -124,13 +130,11 @@ class ViewSender:
         self._cluster = cluster
         self._later = later
         self._is_due = False  # whether a turn for them is planned
-        self._readings: dict[int, _Reading] = {}
-        self._by_id: dict[LockId, dict[Pid, _Reading]] = {}
+        self._readings: dict[Reader, _Reading] = {}
+        self._by_id: dict[LockId, dict[Reader, None]] = {}
         self._audiences: dict[str, _Audience] = {}
-        self._next = 0
-        self._terms: dict[int, tuple[Entry, int, Term]] = {}  # with the version that they are of
+        self._encoded: dict[int, tuple[Entry, int, Raw]] = {}  # with the version that they are of
         self._kept = 0
-        self._made: Made = {}  # pages with the present state of the table
 
     @property
     def count(self) -> int:
@@ -139,35 +143,36 @@ class ViewSender:
 
     # --- Watchers -------------------------------------------------------------------------------
 
-    def begin_watch(self, watcher: Pid, lock_id: LockId) -> None:
-        """Begin a watch by a process of another node; if it watches already, it gets a page at once."""
+    def begin_watch(self, watcher: Reader, lock_id: LockId) -> None:
+        """Begin a reading of another node; if it is begun already, it gets a page at once."""
         audience = self._audiences.get(watcher.node)
         if audience is None:
             audience = self._audiences[watcher.node] = _Audience()
-        readings = self._by_id.setdefault(lock_id, {})
-        reading = readings.get(watcher)
+        reading = self._readings.get(watcher)
         if reading is None:
-            self._next += 1
-            reading = _Reading(self._next, watcher, lock_id)
-            readings[watcher] = self._readings[reading.id] = reading
+            reading = self._readings[watcher] = _Reading(watcher, lock_id)
+        elif reading.lock_id != lock_id:
+            raise BadMessage(f"{watcher.number} is already the number of another reading")
+        self._by_id.setdefault(lock_id, {})[watcher] = None
         audience.index.add(lock_id, reading)
         reading.greets = True
         self._wake(reading)
         self._cluster.node.deliver(self._cluster.node.server, Watch(OUTSIDE, ()))
 
-    def end_watch(self, watcher: Pid, lock_id: LockId) -> None:
-        """End a watch by a process of another node."""
-        readings = self._by_id.get(lock_id, {})
-        reading = readings.pop(watcher, None)
-        if reading is not None:
-            self._readings.pop(reading.id, None)
-            audience = self._audience(reading)
-            audience.index.remove(lock_id, reading)
-            audience.ready.pop(reading, None)
-            if not audience.index.any:
-                self._leave(watcher.node)
+    def end_watch(self, watcher: Reader) -> None:
+        """End a reading of another node."""
+        reading = self._readings.pop(watcher, None)
+        if reading is None:
+            return
+        readings = self._by_id[reading.lock_id]
+        readings.pop(watcher, None)
         if not readings:
-            self._by_id.pop(lock_id, None)
+            del self._by_id[reading.lock_id]
+        audience = self._audience(reading)
+        audience.index.remove(reading.lock_id, reading)
+        audience.ready.pop(reading, None)
+        if not audience.index.any:
+            self._leave(watcher.node)
 
     def lost(self, node: str) -> None:
         """The connection to a node is lost, and all watchers there."""
@@ -176,7 +181,7 @@ class ViewSender:
             for _, readings in audience.index.all():
                 for reading in readings:
                     assert isinstance(reading, _Reading)
-                    self.end_watch(reading.watcher, reading.lock_id)
+                    self.end_watch(reading.watcher)
 
     def _leave(self, node: str) -> None:
         """Forget a node without watches."""
@@ -184,7 +189,7 @@ class ViewSender:
         if not self._audiences:
             self._cluster.node.deliver(self._cluster.node.server, Unwatch(OUTSIDE, ()))
 
-    def watchers(self, lock_id: LockId) -> list[Pid]:
+    def watchers(self, lock_id: LockId) -> list[Reader]:
         """The processes of other nodes that watch exactly this id."""
         return list(self._by_id.get(lock_id, ()))
 
@@ -193,7 +198,6 @@ class ViewSender:
     def changed(self, change: TableChange) -> None:
         """A step of the lock table has changed some requests."""
         most = self._most
-        self._made.clear()
         for audience in self._audiences.values():
             if len(audience.changed) > most:  # as good as all; and some have come and gone since
                 for reading in self._all(audience):
@@ -214,10 +218,10 @@ class ViewSender:
     def _audience(self, reading: _Reading) -> _Audience:
         return self._audiences[reading.watcher.node]
 
-    def taken(self, node: str, reading: int, page: int) -> None:
+    def taken(self, watcher: Reader, page: int) -> None:
         """A reader has taken in a page, and all before it."""
-        current = self._readings.get(reading)
-        if current is not None and current.watcher.node == node:
+        current = self._readings.get(watcher)
+        if current is not None:
             current.taken = max(current.taken, min(page, current.sent))
             self._wake(current)
 
@@ -275,29 +279,31 @@ class ViewSender:
             reading.due = dict.fromkeys(found)
         numbers: list[int] = []
         gone: list[int] = []
-        terms: list[Term] = []
+        requests: list[Raw] = []
         size = 0
         for number in reading.due:
-            if len(numbers) >= pages.MOST_ITEMS or size >= pages.LARGEST_PAGE:
+            if len(numbers) >= MOST_ITEMS or size >= LARGEST_PAGE:
                 break
             numbers.append(number)
             entry = table.entry(number)
-            term = None if entry is None else self._term(entry)
-            if term is None:
+            if entry is None:
                 gone.append(number)
             else:
-                terms.append(term)
-                size += len(term.encoded)
+                requests.append(self._contender(entry))
+                size += len(requests[-1])
         complete = len(numbers) == len(reading.due)
-        key = (table.version, reading.lock_id, reading.anew, complete, tuple(numbers))
-        content = self._made.get(key)
-        if content is None:
-            if len(self._made) >= PAGES:
-                self._made.clear()
-            content = pages.pack_content(table.version, reading.anew, complete, gone, terms)
-            self._made[key] = content
-        page = etf.encode(pages.pack_page(reading.id, reading.sent + 1, content))
-        self._cluster.processes.send(reading.watcher, page)
+        page = encode(
+            Page(
+                reading.watcher.number,
+                reading.sent + 1,
+                table.version,
+                reading.anew,
+                complete,
+                tuple(gone),
+                cast(Any, requests),  # encoded already: several readers get the same
+            )
+        )
+        self._cluster.exchange.send_body(reading.watcher.node, page)
         reading.sent += 1
         reading.complete = complete
         reading.anew = reading.greets = False
@@ -307,20 +313,15 @@ class ViewSender:
             audience.ready.pop(reading, None)
         return len(page)
 
-    def _term(self, entry: Entry) -> Term | None:
-        """The term of a request; `None` if it can't be sent, and is left out."""
-        cached = self._terms.get(entry.number)
+    def _contender(self, entry: Entry) -> Raw:
+        """A request, encoded."""
+        cached = self._encoded.get(entry.number)
         if cached is not None and cached[0] is entry and cached[1] == entry.since:
             return cached[2]
-        try:
-            term = pages.contender_term(entry.contender())
-        except etf.EncodeError as error:
-            text = "can't inform watchers on other nodes of a request: %s"
-            self._cluster.executor.run_soon(logger.error, text, error)
-            return None
+        encoded = Raw(encode(entry.contender()))
         if self._kept > KEPT:
-            self._terms.clear()
+            self._encoded.clear()
             self._kept = 0
-        self._terms[entry.number] = (entry, entry.since, term)
-        self._kept += len(term.encoded)
-        return term
+        self._encoded[entry.number] = (entry, entry.since, encoded)
+        self._kept += len(encoded)
+        return encoded

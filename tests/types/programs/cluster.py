@@ -43,7 +43,7 @@ node.register("greeter", Greeter.start())
 node.register("greeter", Greeter)  # E
 ref = node.remote("greeter", "b@10.0.0.2")
 assert_type(ref, locks.node.RemoteRef)
-ref.tell(("hello", locks.values.Atom("world")))
+ref.tell(("hello", "world"))
 node.link(Greeter.start(), ref)
 groups.join("workers", Greeter.start())
 assert_type(groups.members("workers"), list[pykka.ActorRef[Any]])

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from locks.otp.notices import MOST, PERIOD, Notices
+from locks.net.notices import MOST, PERIOD, Notices
 from locks.ranges import LONGEST_LINE as LONGEST
 
 

@@ -15,7 +15,7 @@ even when somebody has pushed the versions of one of them as far as that goes (d
 
 from __future__ import annotations
 
-from locks.otp.bytes.fields import BadMessage
+from locks.net.messages import BadMessage
 from locks.runtime.clock import wall_ns
 
 __all__ = ["ASKED", "TOLD", "ClocksDiffer", "check_version", "seconds_ahead", "taken_over"]

@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 from locks.errors import InvalidOption
 from locks.lock_ids import shown
 from locks.model import NODE_NAME, Require, check_node_name, check_require, is_seconds
-from locks.net.addresses import Address, HostAndPort, Locator, UnixAddress, place
-from locks.net.budgets import Limits
+from locks.net.addresses import Address, HostAndPort, Locator, UnixAddress, is_loopback, place
+from locks.net.messages import Limits
 from locks.net.secrets import Cookie, Cookies
 from locks.net.tls import TLS
 
 __all__ = [
-    "TLS",
+    "MOST_SERVERS",
     "Options",
     "client_name",
     "parse_peer",
@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 MOST_SERVERS = 99
-NET_TICKTIME = 15.0  # seconds; between our own nodes
+NET_TICKTIME = 15.0  # seconds
 
 
 class Options(NamedTuple):
@@ -39,7 +39,7 @@ class Options(NamedTuple):
         listen: Where to accept connections; `None` to connect only.
         peers: The nodes to connect to, with their addresses.
         tls: Certificates, or `None`.
-        net_ticktime: After how many seconds a silent node counts as down; `None` for the default.
+        net_ticktime: After how many seconds a silent node counts as down.
         mesh: Whether nodes inform each other of the nodes that they know.
         plaintext: Whether addresses other than loopback are allowed without TLS.
         servers: The default nodes of locks, in order; empty if none were given.
@@ -54,7 +54,7 @@ class Options(NamedTuple):
     listen: Address | None
     peers: dict[str, Address]
     tls: TLS | None
-    net_ticktime: float | None
+    net_ticktime: float
     mesh: bool
     plaintext: bool
     servers: tuple[str, ...]
@@ -122,7 +122,9 @@ class Options(NamedTuple):
                 )
             return None
         cookies = Cookies.read(Cookie(cookie))
-        if net_ticktime is not None and not (is_seconds(net_ticktime) and 0 < net_ticktime < 86400):
+        if net_ticktime is None:
+            net_ticktime = NET_TICKTIME
+        elif not (is_seconds(net_ticktime) and 0 < net_ticktime < 86400):
             raise InvalidOption(
                 f"net_ticktime={net_ticktime!r} is not a number of seconds > 0",
                 net_ticktime=repr(net_ticktime),
@@ -179,37 +181,6 @@ class Options(NamedTuple):
                 "yours alone",
                 address=address,
             )
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a host is a loopback address, which no other machine can reach."""
-    if host == "localhost":
-        return True
-    import ipaddress
-
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-def parse_address(text: str, what: str) -> tuple[str, int]:
-    """The host and the port of `HOST:PORT`.
-
-    Args:
-        text: The text.
-        what: What it is for, for the error.
-
-    Raises:
-        InvalidOption: It is not of this form.
-    """
-    host, _, port = text.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    if not host or not port.isdecimal() or int(port) > 65535:
-        raise InvalidOption(
-            f"{what} {shown(text)} is not HOST:PORT, such as 127.0.0.1:9464", value=shown(text)
-        )
-    return host, int(port)
 
 
 def client_name(tls: TLS | None = None) -> str:

@@ -20,7 +20,7 @@ A program that is stopped for a while, or whose machine sleeps, sends no heartbe
 it as lost. So it drops its own connections when it goes on, before it reads anything from them. It
 knows the time from a clock that counts the sleep of the machine (`look_awake`).
 
-Source: "Distribution Protocol" and "Distributed Erlang" in the documentation of Erlang/OTP.
+Source: "Network Protocol" and "Distributed Erlang" in the documentation of Erlang/OTP.
 """
 
 from __future__ import annotations
@@ -37,24 +37,23 @@ import gevent
 from gevent import socket as gevent_socket
 
 from locks.errors import InvalidOption
-from locks.net.addresses import Address, HostAndPort, UnixAddress, place
+from locks.net.addresses import Address, HostAndPort, Locator, UnixAddress, place
 from locks.net.admission import Admission
 from locks.net.book import Book, Dialling, Finder, News
 from locks.net.door import Door
-from locks.net.hello import NoWay, Peer, Refused, Settled
+from locks.net.hello import Peer, Refused, Settled
 from locks.net.link import Link, Traffic
+from locks.net.notices import Notices
 from locks.net.relay import AnyLink, RelayedLink
 from locks.net.secrets import Cookie
 from locks.net.stream import Stream, listen
 from locks.net.tls import TLS, Keys, Tls
-from locks.otp.notices import Notices
-from locks.otp.options import NET_TICKTIME, Options
 from locks.runtime.clock import monotonic
 from locks.runtime.executor import Executor
 from locks.runtime.inline import Turn
 from locks.runtime.native import native_lock, start_new_thread
 
-__all__ = ["Distribution"]
+__all__ = ["Network"]
 
 CLOCK = getattr(time, "CLOCK_BOOTTIME", None)  # counts the sleep of the machine; Linux has it
 CONNECT_TIME = 5.0  # seconds, for TCP
@@ -68,14 +67,20 @@ MISSED = (
 ) * LOOKS  # looks that were not made, after which others may count this node as lost
 
 
-class Distribution:
+class Network:
     """A node's connections.
 
     Args:
         name: The node's name.
-        options: Its options.
         turn: Its turn.
         executor: Runs its greenlets.
+        listens: Where it accepts connections; `None` if it does not.
+        peers: The nodes that the program has named, with their addresses.
+        locator: Knows where servers are that may move.
+        keys: What new connections are made with.
+        ticktime: After how many seconds a silent node counts as down.
+        is_client: Whether it is a client node.
+        check_address: Raises `InvalidOption` if it must not connect to an address.
         on_up: Called with each new link, in the turn.
         on_down: Called with a link that is gone and the reason, in the turn.
         on_frame: Called with the link and the body of each frame, in the turn.
@@ -100,10 +105,16 @@ class Distribution:
     def __init__(
         self,
         name: str,
-        options: Options,
         turn: Turn,
         executor: Executor,
         *,
+        listens: Address | None,
+        peers: Mapping[str, Address],
+        locator: Locator | None,
+        keys: Keys,
+        ticktime: float,
+        is_client: bool,
+        check_address: Callable[[Address, str], None],
         on_up: Callable[[Link], object],
         on_down: Callable[[Link, str], object],
         on_frame: Callable[[Link, bytes], object],
@@ -112,13 +123,16 @@ class Distribution:
         notices: Notices,
     ) -> None:
         self.name = name
-        self.options = options
         self.incarnation = secrets.randbelow(2**63 - 1) + 1
-        self._ticktime = options.net_ticktime or NET_TICKTIME
+        self.is_client = is_client
+        self._ticktime = ticktime
+        self._check_address = check_address
+        self._listens = listens
+        self._peers = peers
         self.address: HostAndPort | None = None
         self.links: dict[str, Link] = {}
         self.relayed: dict[str, RelayedLink] = {}
-        self.named = set(options.peers)
+        self.named = set(peers)
         self.refusals = refusals
         self.unsent: dict[Link, None] = {}
         self.notices = notices
@@ -130,18 +144,18 @@ class Distribution:
         self._on_down = on_down
         self._on_frame = on_frame
         self.is_running = True
-        self.keys = Keys.of(options.cookies, options.tls)
+        self.keys = keys
         self._shunned: set[str] = set()  # disconnected on purpose
         self._kept: Set[str] | None = None  # nodes that are not turned away; None if nobody is
         self._listener: socket.socket | None = None
         self._finder: Finder | None = None
-        if options.locator is not None:
-            self._finder = Finder(name, options.locator, options.peers, notices)
+        if locator is not None:
+            self._finder = Finder(name, locator, peers, notices)
         self.book = Book(name, self.links, refusals)
         self._dialling = Dialling(name, self.book, turn, executor, notices, self._dial)
         # Only in the hub:
         self._admission = Admission(
-            Peer(name, self.incarnation, options.hidden, max(0.1, self._ticktime)),
+            Peer(name, self.incarnation, is_client, max(0.1, self._ticktime)),
             self.links,
             turn,
             keys=lambda: self.keys,
@@ -174,15 +188,15 @@ class Distribution:
         Raises:
             InvalidOption: The address can't be listened on.
         """
-        if self.options.listen is not None:
-            self._listener = listen(self.options.listen)
-            if not isinstance(self.options.listen, UnixAddress):
+        if self._listens is not None:
+            self._listener = listen(self._listens)
+            if not isinstance(self._listens, UnixAddress):
                 self.address = self._listener.getsockname()[:2]
 
     def start(self) -> None:
         """Admit others, and dial the peers."""
         self._nudge.acquire()
-        self._turn.run(self.ask_for, self.options.peers)
+        self._turn.run(self.ask_for, self._peers)
         self._executor.run_soon(self._start_greenlets)
         # Native: a patched `Thread.start` would let other greenlets run while the node is started.
         start_new_thread(self._keep_ticking, ())
@@ -238,7 +252,7 @@ class Distribution:
 
     # --- Known nodes, in the turn ---------------------------------------------------------------
 
-    def ask_for(self, peers: Mapping[str, Address | None]) -> None:
+    def ask_for(self, peers: Mapping[str, Address]) -> None:
         """Connect to these nodes, and keep them connected."""
         if self.is_running:
             for name, address in peers.items():
@@ -255,7 +269,7 @@ class Distribution:
         self._shunned.discard(name)
         if address is None and name in self.book.known:
             address = self.book.known[name].address
-        if address is not None or self.options.hidden:
+        if address is not None or self.is_client:
             self.named.add(name)
         if address is not None:
             self.ask_for({name: address})
@@ -365,9 +379,7 @@ class Distribution:
             raise Settled("it was forgotten")
         moved = None if self._finder is None else self._finder.address_of(name)
         address = moved or known.address
-        if address is None:
-            raise NoWay(f"{name} has no known address")
-        self.options.check_address(address, "connects to")  # it may be from a locator
+        self._check_address(address, "connects to")  # it may be from a locator
         return Stream.connect(address)
 
     # --- Connections that are admitted, in the hub ----------------------------------------------

@@ -1,0 +1,196 @@
+"""What actors of different nodes say to each other: plain values and references, as bytes and back.
+
+A message is `None`, a bool, a number, text, bytes, or a tuple, list or dictionary of these; a reference to an actor,
+a greenlet or a thread; or a *letter*. All else is refused: it would arrive as something else. What MessagePack has no form for is an
+extension of it: a tuple, a dictionary with keys other than text, an integer of more than 64 bits, a reference, and a letter.
+
+A letter is a message of a closed union of Structs, such as those of elections. Its fields may be any of these values, and are checked
+against its annotations when it arrives.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from types import NoneType
+from typing import TYPE_CHECKING, Any, Final, get_args
+
+import greenlet
+import msgspec
+import pykka
+from msgspec import Struct
+from msgspec.msgpack import Ext
+
+from locks.errors import MisuseError
+from locks.lock_ids import shown
+from locks.net.messages import LARGEST_PAYLOAD, BadMessage, StrangeMessage, checked, encoded
+from locks.words import Checked
+
+__all__ = ["Reference", "Unsendable", "Values", "letters"]
+
+DEPTH: Final = 100  # of nested values
+LEAST, MOST = -(1 << 63), (1 << 64) - 1  # what MessagePack has integers for
+PLAIN: Final = frozenset((str, int, float, bool, bytes, NoneType))
+TUPLE, MAPPING, REFERENCE, LETTER, LARGE_INT = 1, 2, 3, 4, 5
+if TYPE_CHECKING:
+    Reference = pykka.ActorRef[Any]
+    """An actor, here or on another node, in a field of a message."""
+else:
+
+    class Reference(metaclass=Checked):
+        """An actor, here or on another node, in a field of a message."""
+
+        kinds = pykka.ActorRef
+
+
+Where = tuple[str, int | str]
+"""The node of a reference, and the number or the name of the actor there."""
+
+_name_of: dict[type[Any], str] = {}
+_unions: dict[str, Any] = {}
+_tags_of: dict[str, list[list[object]]] = {}
+_encode: Final = msgspec.msgpack.Encoder().encode
+
+
+class Unsendable(MisuseError):
+    """A message has something that can't be sent to another node."""
+
+
+def letters(name: str, union: Any) -> None:
+    """Let messages of a closed union be sent.
+
+    Args:
+        name: The name of the union, the same on all nodes.
+        union: The union; its classes are tagged by their names.
+    """
+    kinds = get_args(union) or (union,)
+    _unions[name] = union
+    _tags_of[name] = [[kind.__struct_config__.tag] for kind in kinds]
+    _name_of.update(dict.fromkeys(kinds, name))
+
+
+class Values:
+    """Packs and unpacks values for one node. In its turn.
+
+    Args:
+        where: Tells where others find an actor, a greenlet or a thread.
+        ref: Makes a reference to what is there.
+    """
+
+    def __init__(self, where: Callable[[Any], Where], ref: Callable[[str, int | str], Any]) -> None:
+        self._where = where
+        self._ref = ref
+        self._encode = msgspec.msgpack.Encoder(enc_hook=self._references).encode
+        self._decode = msgspec.msgpack.Decoder(ext_hook=self._extension).decode
+
+    def pack(self, value: Any) -> bytes:
+        """The bytes of a value.
+
+        Raises:
+            Unsendable: It can't be sent.
+        """
+        try:
+            packed = _encode(self._plain(value, DEPTH))
+        except UnicodeEncodeError as error:
+            raise Unsendable(f"{shown(value)} can't be sent to another node: {error}") from None
+        if len(packed) > LARGEST_PAYLOAD:
+            raise Unsendable(
+                f"{shown(value)} takes {len(packed):,} bytes; at most {LARGEST_PAYLOAD:,} can be sent to another node"
+            )
+        return packed
+
+    def unpack(self, data: bytes) -> Any:
+        """The value that the bytes of another node stand for.
+
+        Raises:
+            BadMessage: They stand for none.
+            `StrangeMessage`, which is one: a letter of a kind that is not known here.
+        """
+        try:
+            return self._decode(data)
+        except StrangeMessage:
+            raise
+        except (msgspec.MsgspecError, ValueError, TypeError, RecursionError) as error:
+            raise BadMessage(f"a value can't be read: {error}") from None
+
+    def encode(self, message: Struct) -> bytes:
+        """The bytes of a message of a closed union, whose references have the type `Reference`."""
+        return self._encode(message)
+
+    def decoder(self, union: Any) -> Callable[[bytes], Any]:
+        """Returns the message of a closed union in bytes; raises `StrangeMessage` or `BadMessage` like `decode` of frames."""
+        tags = frozenset(kind.__struct_config__.tag for kind in get_args(union))
+        decode = msgspec.msgpack.Decoder(union, dec_hook=self._reference).decode
+
+        def decode_message(data: bytes) -> Any:
+            try:
+                return decode(data)
+            except (msgspec.MsgspecError, RecursionError) as error:
+                found = self.unpack(data)
+                if type(found) is list and found and found[0] not in tags:
+                    raise StrangeMessage(f"there is no message {shown(found[0])}") from None
+                raise BadMessage(str(error)) from None
+
+        return decode_message
+
+    def _references(self, value: Any) -> Any:
+        return self._where(value) if isinstance(value, pykka.ActorRef) else encoded(value)
+
+    def _reference(self, kind: Any, value: Any) -> Any:
+        if kind is not Reference:
+            return checked(kind, value)
+        node, target = value
+        if type(node) is not str or type(target) not in (int, str):
+            raise ValueError("a reference is wrong")
+        return self._ref(node, target)
+
+    def _plain(self, value: Any, depth: int) -> Any:
+        kind = type(value)
+        if kind in PLAIN:
+            if kind is int and not LEAST <= value <= MOST:
+                return Ext(
+                    LARGE_INT, value.to_bytes(value.bit_length() // 8 + 1, "big", signed=True)
+                )
+            return value
+        if not depth:
+            raise Unsendable(
+                f"{shown(value)} is nested too deep, or within itself; send a flatter value"
+            )
+        depth -= 1
+        if kind is list:
+            return [self._plain(each, depth) for each in value]
+        if kind is tuple:
+            return Ext(TUPLE, _encode([self._plain(each, depth) for each in value]))
+        if kind is dict:
+            if all(type(key) is str for key in value):
+                return {key: self._plain(each, depth) for key, each in value.items()}
+            pairs = [self._plain(each, depth) for pair in value.items() for each in pair]
+            return Ext(MAPPING, _encode(pairs))
+        if kind in _name_of:
+            fields = [self._plain(each, depth) for each in msgspec.structs.astuple(value)]
+            return Ext(LETTER, _encode([_name_of[kind], kind.__struct_config__.tag, *fields]))
+        if isinstance(value, (pykka.ActorRef, greenlet.greenlet, threading.Thread)):
+            return Ext(REFERENCE, _encode(self._where(value)))
+        raise Unsendable(
+            f"{shown(value)} can't be sent to another node: send None, bool, int, float, str, bytes, a tuple, list or dict of these, "
+            "or a reference to an actor"
+        )
+
+    def _extension(self, code: int, data: memoryview) -> Any:
+        if code == LARGE_INT:
+            return int.from_bytes(data, "big", signed=True)
+        parts = self._decode(data)
+        if code == REFERENCE:
+            return self._reference(Reference, parts)
+        if type(parts) is not list:
+            raise ValueError(f"extension {code} should be an array")
+        if code == TUPLE:
+            return tuple(parts)
+        if code == MAPPING:
+            return dict(zip(parts[::2], parts[1::2], strict=True))
+        if code == LETTER:
+            name, *letter = parts
+            if name not in _unions or letter[:1] not in _tags_of[name]:
+                raise StrangeMessage(f"there is no message {shown(parts[:2])}")
+            return msgspec.convert(letter, _unions[name])
+        raise ValueError(f"there is no extension {code}")

@@ -1,1 +1,0 @@
-"""Erlang's terms and the messages between nodes, as Python values and as bytes."""

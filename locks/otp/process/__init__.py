@@ -1,1 +1,0 @@
-"""Processes that other nodes can reach: references, calls, monitors, and links."""

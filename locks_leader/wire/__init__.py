@@ -1,1 +1,0 @@
-"""The messages of an election as Erlang terms."""
