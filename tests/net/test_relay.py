@@ -287,7 +287,7 @@ class Node:
         self.book = self.options = self.notices = self
         self.known: dict[str, Any] = {}
         self.is_running = True
-        self.hidden = name not in world.servers
+        self.hidden = self.is_client = name not in world.servers
         self.posted: deque[Callable[[], object]] = deque()
         self.needs: set[str] = set()
         self.up: dict[str, tuple[int, int]] = {}
