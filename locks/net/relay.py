@@ -399,7 +399,7 @@ class Relays:
         if hop.peer.hidden or known is not None:
             return
         last = max(attempt.session if attempt else -1, link.session if link else -1)
-        fits = link is None and session == last if message.answers else session > last
+        fits = session == last if message.answers else session > last
         if not fits or not self._network.may_meet(name):
             why = f"{self._name} has another link, or takes none"
             self.switch.say(server, NoWay(session, why))
