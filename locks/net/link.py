@@ -167,12 +167,8 @@ class Link:
 
     def send(self, body: bytes) -> None:
         """Send a frame when the turn ends."""
-        self.send_along(body)
-        self._unsent[self] = None
-
-    def send_along(self, body: bytes) -> None:
-        """Send a frame with the next one, or with the next heartbeat: nobody waits for it."""
         if self.closed is None:
+            self._unsent[self] = None
             self._out.extend(frame(body))  # a whole frame, or nothing
             self._traffic.sent += 1
             self._traffic.bytes_sent += len(body)
@@ -241,13 +237,9 @@ class Link:
     def _await_readable(self, rest: bytes) -> None:
         if self.closed is None:
             self._reader = self._hub.loop.io(self._socket.fileno(), 1)
-            self._reader.start(self._readable)
+            self._reader.start(self._serve, self._read)
             if rest:
                 self._serve(lambda: rest)
-
-    def _readable(self) -> None:
-        if self.closed is None:
-            self._serve(self._read)
 
     def _read(self) -> bytes:
         data = self._socket.recv(max(READ, min(self._frames.missing, READ_MOST)))

@@ -197,8 +197,6 @@ class RelayedLink:
                 why = f"{self.peer.name} does not read: {self.waiting} bytes wait for it"
                 self._relays.turn.post(self.lose, why)
 
-    send_along = send
-
     def _flush(self) -> None:
         while self._out and len(self._out[0].body) <= self._room:
             piece = self._out.popleft()

@@ -89,7 +89,7 @@ class _Connection:
         self, peer: _Peer, send: Callable[[bytes], object], fail: Callable[[Exception], object]
     ) -> None:
         self.peer = peer
-        self.send = self.send_along = send
+        self.send = send
         self.closed: str | None = None
         self._fail = fail
 
