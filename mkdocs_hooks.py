@@ -41,6 +41,7 @@ POLICY = (
     '<meta http-equiv="Content-Security-Policy" content="'
     "default-src 'self' 'unsafe-inline' data: blob:; object-src 'none'\">"
 )
+SEARCH = '<div class="md-search" data-md-component="search" role="dialog"'
 THEME = re.compile(r'(?=<script src="[^"]*assets/javascripts/bundle\.)')  # it draws the diagrams
 
 log = logging.getLogger("mkdocs.hooks.diagrams")
@@ -289,6 +290,7 @@ def on_post_page(output: str, page: Any, config: Any) -> str:
     from mkdocs.utils import get_relative_url
 
     output = output.replace("<head>", f"<head>{POLICY}", 1)
+    output = output.replace(SEARCH, f'{SEARCH} aria-label="Search"', 1)
     if 'class="mermaid"' not in output:
         return output
     script = f'<script src="{get_relative_url(SCRIPT, page.url)}"></script>'

@@ -13,6 +13,10 @@ from tests.cluster.test_operator import night
 
 FOLDER = ROOT / "docs" / "img"
 LARGEST = 150_000  # bytes
+WHOLE = """  // no panel is cut off
+for (const id of ['leaders', 'groups', 'servers', 'rates']) document.getElementById(`${id}-panel`).style.display = 'none';
+for (const id of ['tree', 'deadlocks']) document.getElementById(id).style.height = '390px';
+"""
 RING = """
 import sys, threading, locks
 sys.argv[0] = "bank.py"
@@ -50,6 +54,10 @@ def main() -> int:
                 browser.wait_for("#tree", "monthly report")
                 browser.wait_for("#deadlocks .deadlock", "a cycle of 3")
                 time.sleep(3)  # rates have a line then
+                browser.run(WHOLE)
+                browser.look(
+                    1280, browser.run("document.querySelector('main').scrollHeight + 46"), dark
+                )
                 browser.save(FOLDER / f"web-{kind}.png")
                 browser.save(FOLDER / f"web-deadlock-{kind}.png", "#deadlocks .deadlock")
     for picture in sorted(FOLDER.glob("web*.png")):

@@ -9,13 +9,11 @@ from itertools import islice
 from typing import Any
 
 import pytest
-from locks.otp.bytes import control, etf
-from locks.otp.bytes.frames import pack_reg_send
-from locks.otp.bytes.terms import Atom, Pid
 
 import locks
 from locks.net import door, network
 from locks.net.hello import ACCEPTS, DIALS, Refused, prove, read_hello, recognise
+from locks.net.messages import Ping, Tell, encode
 from locks.net.secrets import Cookie
 from tests.cluster.harness import World
 from tests.cluster.nodes import (
@@ -140,11 +138,14 @@ def _door(node: locks.node.Node) -> door.Door:
 # --- Peers that are let in, and should not have been --------------------------------------------
 
 FRAMES = {
-    "unknown format": b"\x83",
-    "no term": b"p\x83\xff",
-    "no message": b"p" + etf.encode((99, 1)) + b"\x83\x00",
-    "wrong types": b"p" + etf.encode((2, 1, 2)) + etf.encode("x"),
-    "no control": b"p",
+    "no MessagePack": b"\xc1",
+    "no array": encode(5),
+    "cut off": encode(Ping())[:-1],
+    "more than a frame": encode(Ping()) + encode(Ping()),
+    "no UTF-8": encode(Tell("nobody", b"x")).replace(b"nobody", b"nobod\xff"),
+    "wrong types": encode(["tell", None, b"x"]),
+    "too few fields": encode(["tell", 1]),
+    "deep": b"\x91" * 100_000,
 }
 
 
@@ -174,12 +175,11 @@ def test_a_frame_that_is_too_long(nodes: Nodes, monkeypatch: pytest.MonkeyPatch)
     news = News(a)
     stranger = Stranger(a.address)
     stranger.say_hello(A, BAD)
-    to_nobody = pack_reg_send(Pid(1, BAD, 77), Atom("nobody"), etf.encode(bytes(4000)))
-    padding = 5000 - len(to_nobody)
-    at_limit = pack_reg_send(Pid(1, BAD, 77), Atom("nobody"), etf.encode(bytes(4000 + padding)))
+    padding = 5000 - len(encode(Tell("nobody", bytes(4000))))
+    at_limit = encode(Tell("nobody", bytes(4000 + padding)))
     assert len(at_limit) == 5000
     stranger.frame(at_limit)
-    stranger.frame(pack_reg_send(Pid(1, BAD, 77), Atom("nobody"), etf.encode("x")))
+    stranger.frame(encode(Tell("nobody", b"x")))
     assert not stranger.is_closed(0.1)
     stranger.send((5001).to_bytes(4, "big"))
     assert stranger.is_closed()
@@ -240,7 +240,7 @@ def test_who_sends_more_than_is_read_waits(nodes: Nodes, reads: bool) -> None:
         messages = stranger.messages()
         large = sum(1 for each in islice(messages, 40) if each is not None)
         while large < 40:
-            large += isinstance(next(iter(messages)), control.RegSend)
+            large += isinstance(next(iter(messages)), Tell)
         assert BAD in a.nodes()
     stranger.close()
     sender.join(LIMIT)

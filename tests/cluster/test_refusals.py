@@ -9,13 +9,9 @@ import threading
 from typing import Any
 
 import pytest
-from locks.otp.bytes import etf
-from locks.otp.bytes.frames import pack_reg_send, pack_send
-from locks.otp.bytes.terms import Atom, Pid, Reference
-from locks.otp.process.processes import CAST
-from locks.wire.forms import LOCK_SERVER, OURS
 
 import locks
+from locks.net.messages import Done, Reply, Tell, encode
 from locks.ranges import LONGEST_LINE as LONGEST
 from tests.cluster.nodes import A, B, C, Nodes, Stranger, link, peer
 from tests.helpers import eventually
@@ -152,32 +148,29 @@ def test_large_bad_messages_write_short_lines(
     monkeypatch.setattr("locks.net.notices.PERIOD", period)
     a = nodes.start(A)
     agent = a.spawn_agent()
-    assert a.cluster is not None
-    creation = a.cluster.network.creation
     large = "x" * 2**20
-    bad = Pid(1, BAD, 77)
-    call = (
-        Atom("$gen_call"),
-        (bad, Reference(BAD, 77, (1,))),
-        (Atom("$locks"), Atom("greeting"), large),
+    terms: tuple[Any, ...] = (
+        ["toserver", [large]],
+        ["toserver", ["request", large]],
+        ["toagent", agent.id.created, ["report", large]],
+        ["call", 1, ["greeting", large]],
+        ["call", 1, [large]],
+        ["tell", large, b""],
+        [large],
+        large,
     )
-    to_agent = Pid(agent.id.created, A, creation)
-    terms = ((Atom("$locks"), large), (Atom("$locks"), Atom(large[:255]), large), call)
-    wrong = [pack_reg_send(bad, Atom("locks_server"), etf.encode(term)) for term in terms]
-    wrong += [pack_send(to_agent, etf.encode(term)) for term in terms]
-    unreadable = b"p" + etf.encode((99, large)) + b"\x83\x00"
+    wrong = [encode(term) for term in terms]
     for bad_message in (*wrong, *wrong, b""):
         stranger = Stranger(a.address)
         stranger.say_hello(A, BAD)
         try:
-            stranger.frame(pack_reg_send(bad, Atom("locks_server"), etf.encode(large)))
-            stranger.frame(pack_send(to_agent, etf.encode(large)))
+            stranger.frame(encode(Tell("nobody", encode(large))))
             stranger.frame(bad_message)
-            stranger.frame(unreadable)  # some of the others are ignored
+            stranger.frame(b"\xc1" + large.encode())  # some of the others are ignored
         except OSError:
             pass
         assert stranger.is_closed()
-    eventually(lambda: any("unreadable" in record.getMessage() for record in caplog.records))
+    eventually(lambda: any("invalid message" in record.getMessage() for record in caplog.records))
     warnings = _warnings(caplog, "")
     assert all(len(line) <= LONGEST + 40 for line in warnings)
     assert "Traceback" not in caplog.text
@@ -190,12 +183,12 @@ def test_a_message_of_an_unknown_kind_is_ignored(
     nodes: Nodes, caplog: pytest.LogCaptureFixture
 ) -> None:
     """That is logged; the connection stays, and is used."""
-    a, b = nodes.meet(A, B)
+    a, _ = nodes.meet(A, B)
     assert a.cluster is not None
-    assert b.cluster is not None
-    sent = etf.encode((CAST, (OURS, Atom("unheard"), 1)))
-    a.turn.run(a.cluster.processes.send_named, B, LOCK_SERVER, sent)
-    eventually(lambda: "there is no message Atom('unheard')" in caplog.text)
+    a.turn.run(a.cluster.exchange.send_body, B, encode(["unheard", 1]))
+    eventually(
+        lambda: "ignored a message of a@127.0.0.1: there is no frame 'unheard'" in caplog.text
+    )
     assert a.nodes() == [B]
 
 
@@ -206,10 +199,9 @@ def test_no_answer_for_others(nodes: Nodes) -> None:
     assert a.cluster is not None
     assert forger.cluster is not None
     told: list[Any] = []
-    asked = (other.name, "nobody", "a question", lambda *answer: told.append(answer), True)
-    reference = a.turn.run(a.cluster.processes.call, *asked)
-    connection = link(forger, A)
-    answer = etf.encode((reference, "forged"))
-    forger.turn.run(forger.cluster.processes.send, a.cluster.processes.me, answer)
+    exchange, connection = a.cluster.exchange, link(forger, A)
+    number = a.turn.run(exchange.new_number)
+    a.turn.run(exchange._calls.update, {number: (other.name, lambda *answer: told.append(answer))})
+    forger.turn.run(forger.cluster.exchange.send, A, Reply(number, Done()))
     eventually(lambda: connection.closed)
     assert not told

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from importlib import import_module
 from pathlib import Path
 
 import yaml
@@ -127,3 +128,21 @@ def test_broken_links_are_found(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(PAGE, encoding="utf-8")
     assert broken(page, PAGE) == ["gone.md", "#no-such-heading"]
+
+
+def test_the_reference_has_each_public_name() -> None:
+    """By its public path, once, on a page of its subject."""
+    text = "".join(page.read_text("utf-8") for page in (ROOT / "docs" / "reference").glob("*.md"))
+    shown = re.findall(r"^::: (\S+)$", text, re.MULTILINE)
+    assert len(shown) == len(set(shown))
+    modules = ("locks", "locks.errors", "locks.facts", "locks.node", "locks.actors")
+    modules += ("locks.original", "locks.values", "locks_leader")
+    names = {f"{name}.{each}" for name in modules for each in import_module(name).__all__}
+    names -= {f"locks.{name}" for name in import_module("locks.errors").__all__}  # they are there
+    names -= {f"locks.original.{name}" for name in ("watch", "unwatch")}  # of locks
+    names -= {
+        f"locks.errors.{name}" for name in ("anew", "assert_never", "causes", "listed", "nearest")
+    }
+    names -= {"locks.HERE", "locks.aio", "locks_leader.NO_REPLY", "locks_leader.Policy"}
+    names -= {"locks_leader.Ownership"}  # has a page of its own
+    assert set(shown) == names
