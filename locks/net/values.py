@@ -110,7 +110,7 @@ class Values:
             return self._decode(data)
         except StrangeMessage:
             raise
-        except (msgspec.MsgspecError, ValueError, TypeError, RecursionError) as error:
+        except (ValueError, TypeError, RecursionError) as error:
             raise BadMessage(f"a value can't be read: {error}") from None
 
     def encode(self, message: Struct) -> bytes:
@@ -125,7 +125,7 @@ class Values:
         def decode_message(data: bytes) -> Any:
             try:
                 return decode(data)
-            except (msgspec.MsgspecError, RecursionError) as error:
+            except (ValueError, RecursionError) as error:
                 found = self.unpack(data)
                 if type(found) is list and found and found[0] not in tags:
                     raise StrangeMessage(f"there is no message {shown(found[0])}") from None

@@ -284,10 +284,10 @@ class Node:
         self.relayed: dict[str, RelayedLink] = {}
         self.named: set[str] = set()
         self.refusals: dict[str, str] = {}
-        self.book = self.options = self.notices = self
+        self.book = self.notices = self
         self.known: dict[str, Any] = {}
         self.is_running = True
-        self.hidden = name not in world.servers
+        self.is_client = name not in world.servers
         self.posted: deque[Callable[[], object]] = deque()
         self.needs: set[str] = set()
         self.up: dict[str, tuple[int, int]] = {}
@@ -387,7 +387,7 @@ class World:
         """Connect two nodes."""
         if other not in self.nodes[one].links:
             for node, peer in ((one, other), (other, one)):
-                made = Peer(peer, self.nodes[peer].hidden, self.nodes[peer].creation)
+                made = Peer(peer, self.nodes[peer].is_client, self.nodes[peer].creation)
                 self.nodes[node].links[peer] = Connection(made)
             for node in (one, other):
                 self.nodes[node].run(self.nodes[node].relays.look, True)
