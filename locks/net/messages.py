@@ -48,6 +48,7 @@ from locks.ranges import (
     Text,
     Value,
     Version,
+    plain,
 )
 from locks.words import HELD_UP, Key, KnownId, LockId, Place
 
@@ -535,7 +536,7 @@ def decode(body: bytes) -> Frame:
         strange = _strange(body)
         if strange is not None:
             raise strange from None
-        raise BadMessage(f"{error}: {brief(body)}") from None
+        raise BadMessage(f"{plain(str(error))}: {brief(body)}") from None
 
 
 class StrangeQuestion(StrangeMessage):
@@ -581,4 +582,4 @@ def decode_part(data: bytes, kind: type[T]) -> T:
     try:
         return msgspec.msgpack.decode(data, type=kind, dec_hook=checked)
     except (ValueError, RecursionError) as error:  # msgspec's are of the first kind
-        raise BadMessage(f"{error}: {brief(data)}") from None
+        raise BadMessage(f"{plain(str(error))}: {brief(data)}") from None
