@@ -43,9 +43,9 @@ ROOMS: dict[str, Room] = {
     "the ground": Room(tuple(f"locks/{name}.py" for name in GROUND), 815),
     "the face": Room((*(f"locks/{name}.py" for name in FACE), "locks/shapes"), 1_648),
     "core": Room(("locks/core",), 4_654),
-    "runtime": Room(("locks/runtime",), 2_900),
-    "node": Room(("locks/node",), 5_824),
-    "the wire": Room(("locks/net",), 3_089),
+    "runtime": Room(("locks/runtime",), 2_895),
+    "node": Room(("locks/node",), 5_829),
+    "the wire": Room(("locks/net",), 3_093),
     "program": Room(("locks/program",), 1_342),
     "aio": Room(("locks/aio",), 753),
     "commands and pages": Room(("locks/cli", "locks/web", "locks/facts"), 2_991),
@@ -57,14 +57,14 @@ ROOMS: dict[str, Room] = {
     "the bench": Room(("locks/testing", "locks_pytest.py"), 2_317),
     "elections": Room(("locks_leader",), 2_991),
     "the laboratory": Room(("locks_lab",), 11_591),
-    "tests": Room(("tests",), 51_889),
+    "tests": Room(("tests",), 51_701),
     "benchmarks": Room(("benchmarks",), 5_416),
     "examples": Room(("examples",), 3_610),
 }
-SHIPPED = 45_984  # lines of code in all packages that are shipped
+SHIPPED = 45_988  # lines of code in all packages that are shipped
 PAGES = 44
 DECISIONS = 49
-WORDS = 99_369  # of both
+WORDS = 99_285  # of both
 
 
 def lines_of(room: Room) -> int:
