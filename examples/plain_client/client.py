@@ -13,7 +13,6 @@ import os
 import secrets
 import select
 import socket
-import struct
 import threading
 import time
 from typing import Any
@@ -27,20 +26,26 @@ INCARNATION = secrets.randbits(62) + 1  # says which start of this program it is
 
 def frame(body: bytes) -> bytes:
     """A frame: four bytes of length, and the body. An empty body is a heartbeat."""
-    return struct.pack(">I", len(body)) + body
+    return len(body).to_bytes(4, "big") + body
+
+
+def size(data: bytes) -> int:
+    """The length of the body of the first frame."""
+    return int.from_bytes(data[:4], "big")
 
 
 class Link:
     """A connection with a lock server, after both have proven that they know the cookie."""
 
     def __init__(self, own: str, server: str, address: tuple[str, int], cookie: bytes) -> None:
-        self.server, self.arrived, self.heard = server, b"", time.monotonic()
+        self.server, self.arrived, self.heard, self.beat = server, b"", time.monotonic(), 0.0
         self.state, self.since, self.confirmed = "", 0, 0  # of the request at this server
         self.socket = socket.create_connection(address, 5)
         nonce = os.urandom(32)
         hello = msgpack.packb(["hello", 1, own, server, INCARNATION, TICKTIME, "client", nonce])
         self.socket.sendall(frame(hello))
         answer, said = self.receive("hello")
+        self.pause = said[5] / 6  # seconds between our heartbeats
         if said[2:4] != [server, own]:
             raise ConnectionError(f"found {said[2]} instead of {server}")
         both = frame(hello) + frame(answer)
@@ -60,10 +65,7 @@ class Link:
         self.heard = time.monotonic()
         self.arrived += data
         bodies = []
-        while len(self.arrived) >= 4:
-            (length,) = struct.unpack_from(">I", self.arrived)
-            if len(self.arrived) < 4 + length:
-                break
+        while len(self.arrived) >= 4 and len(self.arrived) >= 4 + (length := size(self.arrived)):
             if length:
                 bodies.append(self.arrived[4 : 4 + length])
             self.arrived = self.arrived[4 + length :]
@@ -87,7 +89,7 @@ class Client:
         self.majority = len(servers) // 2 + 1
         self.changed = threading.Condition()  # its lock may be taken again
         self.agent: list[Any] = []
-        self.lock_id: list[Any] | None = None
+        self.lock_id: list[Any] = []
         self.held, self.token, self.stuck = False, 0, 0.0
         self.links = [Link(self.name, n, servers[n], cookie.encode()) for n in sorted(servers)]
         for link in self.links:  # ordered by name: the first one is the gate
@@ -109,7 +111,7 @@ class Client:
     def release(self) -> None:
         with self.changed:
             self.withdraw()
-            self.lock_id, self.held, self.token, self.stuck = None, False, 0, 0.0
+            self.lock_id, self.held, self.token, self.stuck = [], False, 0, 0.0
 
     def tell(self, link: Link, kind: str, *fields: Any) -> None:
         try:
@@ -126,7 +128,7 @@ class Client:
     def look(self) -> None:
         """Do what is due after each change."""
         granted = [link for link in self.links if link.state == "granted"]
-        if self.lock_id is None:
+        if not self.lock_id:
             return
         if len(self.links) < self.majority or (self.held and len(granted) < self.majority):
             self.release()  # lost, or it can't be had
@@ -137,7 +139,7 @@ class Client:
                     if link.state == "waiting":
                         self.request(link)
             self.confirm(granted)
-        if self.lock_id is not None and not self.held:  # the first one decides who is next
+        if self.lock_id and not self.held:  # the first one decides who is next
             for link in self.links if self.links[0].state == "granted" else self.links[:1]:
                 if not link.state:
                     self.request(link)
@@ -161,7 +163,6 @@ class Client:
             self.token = version if len(sure) >= self.majority else 0
 
     def keep_reading(self) -> None:
-        beat = 0.0
         while self.links:
             ready, _, _ = select.select([link.socket for link in self.links], [], [], 0.1)
             with self.changed:
@@ -172,12 +173,12 @@ class Client:
                             raise ConnectionError("it is silent")
                         for body in link.frames() if link.socket in ready else ():
                             self.take(link, msgpack.unpackb(body))
-                        if now > beat:
+                        if now > link.beat:
+                            link.beat = now + link.pause
                             link.socket.sendall(frame(b""))
                     except OSError:
                         self.links.remove(link)
                         link.socket.close()
-                beat = now + 1 if now > beat else beat
                 if self.stuck and now - self.stuck > PATIENCE and not self.held:
                     self.withdraw()  # two clients may each have a part: begin again
                     self.agent = [self.agent[0] + 4096, self.name, 0]
@@ -190,12 +191,13 @@ class Client:
             case ["call", number, [kind, *_], *_]:
                 answer = "done" if kind in ("greeting", "agree") else "notunderstood"
                 link.send(["reply", number, [answer]])
+            case ["ping"]:
+                link.send(["pong"])
             case ["reply", _, ["agree" | "refusal", *_] as answer, *_]:
                 raise ConnectionError(f"{link.server} does not serve this program: {answer}")
             case ["toagent", number, ["requeststates", _, records, *_], *_]:
                 for record in records:
                     if number == self.agent[0] and record[2] == self.agent:
                         link.state, link.since = record[6], record[8]
-            case ["toagent", _, ["versionraised", _, _, since, version, True, *_], *_]:
-                if since == link.since:
-                    link.confirmed = version
+            case ["toagent", _, ["versionraised", _, _, link.since, version, True, *_], *_]:
+                link.confirmed = version
