@@ -67,7 +67,7 @@ from locks.ownership.session import CoordinatorSession
 from locks.ownership.worker import Worker, check_node, node_of
 from locks.program.default import default_node
 from locks.runtime.actor import tell
-from locks.runtime.monitor import current_client
+from locks.runtime.monitor import current_client, watch_end
 from locks_leader.api import check_resource, start
 from locks_leader.behaviour import Behaviour, OnlyNew
 from locks_leader.letters import Cast
@@ -189,6 +189,7 @@ class Participant(Behaviour):
         """Take part, in the actor that calls it; it ends with the worker."""
         me: Any = current_client()
         self.take_part(me, part, groups, agreements)
+        watch_end(me, part.participant_ended)
 
     def take_part(self, me: Ref, part: Part, groups: int, agreements: Agreements) -> None:
         """Take part.

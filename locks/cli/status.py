@@ -61,7 +61,7 @@ def _run(options: argparse.Namespace) -> int:
     begun = wall()
     found = lock_servers(timeout=options.timeout)
     clock = (begun + wall()) / 2  # assumes that all have answered in the middle
-    facts: list[NodeFact] = sorted(found.facts)
+    facts: list[NodeFact] = sorted(found.facts, key=lambda fact: fact.node)
     missing = options.among not in (None, *(fact.node for fact in facts))
     node = default_node()
     refusing = {

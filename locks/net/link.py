@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from locks.net.tls import Tls
     from locks.runtime.inline import Turn
 
-__all__ = ["FULL", "Link", "Traffic"]
+__all__ = ["FULL", "Link", "Traffic", "wake"]
 
 READ: Final = 4096  # bytes that are read at once: some dozens of messages
 READ_MOST: Final = (
@@ -49,6 +49,14 @@ READ_MOST: Final = (
 FULL: Final = 4 * 2**20  # bytes of output from which callers that can wait do
 LITTLE: Final = 65536  # bytes of output that count as hardly any
 LONGEST_REASON: Final = 300  # characters of the reason for a loss, which may show data of the peer
+
+
+def wake(drained: dict[Callable[[], object], None]) -> None:
+    """Call the functions of callers that wait until a link is drained; an interruption leaves out none."""
+    while drained:
+        told = next(iter(drained))
+        told()
+        drained.pop(told, None)
 
 
 class Traffic:
@@ -192,7 +200,7 @@ class Link:
             self._blocked = True
             run_in_hub(self._hub, self._await_writable)
         if self.drained and len(out) <= LITTLE:
-            self._turn.post(self._tell_drained)
+            self._turn.post(wake, self.drained)
 
     def _encrypted(self, tls: Tls) -> bytearray:
         if self._encrypting:  # interrupted: it is unknown whether the data was encrypted
@@ -219,12 +227,6 @@ class Link:
     def _unblock(self) -> None:
         self._blocked = False
         self.flush()
-
-    def _tell_drained(self) -> None:
-        while self.drained:
-            told = next(iter(self.drained))
-            told()
-            self.drained.pop(told, None)
 
     # --- Receiving, in the hub ------------------------------------------------------------------
 
@@ -303,7 +305,7 @@ class Link:
             self.closed = reason[:LONGEST_REASON]
             run_in_hub(self._hub, self.dispose)
             self._on_lost(self, self.closed)
-            self._tell_drained()
+            wake(self.drained)
 
     def leave_to_parent(self) -> None:
         """In a forked child: release the socket; the connection belongs to the parent."""

@@ -531,7 +531,7 @@ def decode(body: bytes) -> Frame:
     try:
         frame: Frame = _decode(body)
         return frame
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # msgspec's are of the first kind
         strange = _strange(body)
         if strange is not None:
             raise strange from None
@@ -580,5 +580,5 @@ def decode_part(data: bytes, kind: type[T]) -> T:
     """
     try:
         return msgspec.msgpack.decode(data, type=kind, dec_hook=checked)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # msgspec's are of the first kind
         raise BadMessage(f"{error}: {brief(data)}") from None

@@ -12,7 +12,7 @@ Of several connections with nodes of one name, one is kept. This is decided afte
 themselves (`locks.net.admission`). Decisions of handshakes, and all work of links, happen in
 the node's turn. Dials and the door run in the hub of the node's executor.
 
-Heartbeats: a native thread makes each link tick, so they continue while the program computes. A
+Heartbeats: a native thread sends them over each link, so they continue while the program computes. A
 node that was silent for `net_ticktime` is down. The hub judges this by the number of successive
 checks that found no input. So a program that was held up reads its input before it judges others.
 
@@ -60,11 +60,11 @@ CONNECT_TIME = 5.0  # seconds, for TCP
 FRAME_LIMIT = 16 * 2**20  # bytes
 SEND_LIMIT = 16 * 2**20  # bytes
 KEYS = ("cookie", "certificate")  # causes of refusals that new files may mend
-CHECKS = 6  # heartbeats in net_ticktime; see also `locks.net.admission.SIGNS`
-LOOKS = 4  # looks for each heartbeat: whether it is due, and who is silent
-MISSED = (
-    CHECKS - 1
-) * LOOKS  # looks that were not made, after which others may count this node as lost
+BEAT = (
+    1 / 6
+)  # of net_ticktime, from one heartbeat to the next; see also `locks.net.admission.SIGNS`
+LOOK = BEAT / 4  # of net_ticktime, between looks: whether a heartbeat is due, and who is silent
+MISSED = 5 * BEAT  # of net_ticktime, without a look: after that others may count this node as lost
 
 
 class Network:
@@ -167,7 +167,7 @@ class Network:
         self._hub_ran_at = monotonic()  # when the hub last ran a round
         self._awake_at = clock()  # when it last sent heartbeats, or could have
         self._overdue_at = math.inf  # when it has sent none for too long; each question looks at it
-        # The ticking thread waits for its release.
+        # The thread that sends heartbeats waits for its release.
         self._nudge = native_lock()
 
     @property
@@ -199,7 +199,7 @@ class Network:
         self._turn.run(self.ask_for, self._peers)
         self._executor.run_soon(self._start_greenlets)
         # Native: a patched `Thread.start` would let other greenlets run while the node is started.
-        start_new_thread(self._keep_ticking, ())
+        start_new_thread(self._keep_beating, ())
 
     def _start_greenlets(self) -> None:
         if not self.is_running:  # it was stopped meanwhile
@@ -447,17 +447,16 @@ class Network:
     # --- Heartbeats -----------------------------------------------------------------------------
 
     def pace_changed(self) -> None:
-        """Note that a link needs ticks at another pace, or no more ticks. In the turn."""
+        """Note that a link needs heartbeats at another pace, or none any more. In the turn."""
         if self._nudge.locked():
             self._nudge.release()
 
-    def _interval(self) -> float:
-        """Seconds between two looks."""
-        own = self._ticktime
-        return min([own, *(link.wanted for link in list(self.links.values()))]) / CHECKS / LOOKS
+    def _shortest(self) -> float:
+        """The shortest `net_ticktime` of this node and those that it is connected with."""
+        return min([self._ticktime, *(link.wanted for link in list(self.links.values()))])
 
-    def _keep_ticking(self) -> None:
-        """In its own thread: send ticks, so that other nodes do not take this one for dead.
+    def _keep_beating(self) -> None:
+        """In its own thread: send heartbeats, so that other nodes do not take this one for dead.
 
         The hub of a program may be busy: the program computes, and its locks are fine. But a hub that
         only does the node's work is stuck if it does not run for `net_ticktime`: then no node that asks
@@ -465,8 +464,8 @@ class Network:
         were stopped.
         """
         while self.is_running:
-            self._nudge.acquire(timeout=self._interval())
-            self._turn.run(self._tick)
+            self._nudge.acquire(timeout=self._shortest() * LOOK)
+            self._turn.run(self._beat)
 
     @property
     def may_have_slept(self) -> bool:
@@ -478,12 +477,12 @@ class Network:
         now = clock()
         slept = now - self._awake_at
         for link in list(self.links.values()):
-            if slept >= link.wanted * MISSED / CHECKS / LOOKS:
+            if slept >= link.wanted * MISSED:
                 link.lose(f"this program did not run for {slept:.1f} s")
         self._awake_at = now
-        self._overdue_at = now + self._interval() * MISSED
+        self._overdue_at = now + self._shortest() * MISSED
 
-    def _tick(self) -> None:
+    def _beat(self) -> None:
         """Send the heartbeats that are due."""
         self.look_awake()
         own = self._ticktime
@@ -492,12 +491,12 @@ class Network:
             return
         for link in list(self.links.values()):
             if now >= link.beat_due:
-                link.beat_due = now + 0.9 * min(own, link.wanted) / CHECKS
+                link.beat_due = now + 0.9 * min(own, link.wanted) * BEAT
                 link.beat()
 
     def _keep_judging(self) -> None:
         while self.is_running:
-            interval = self._interval()
+            interval = self._shortest() * LOOK
             gevent.sleep(interval, ref=False)
             self._hub_ran_at = monotonic()
             self._turn.run(self._judge_silence, interval)

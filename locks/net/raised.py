@@ -11,6 +11,7 @@ from typing import Any, Final
 import locks.errors
 from locks.errors import LocksError
 from locks.net.messages import About, Raised, decode_part, encode
+from locks.ranges import MOST_RECORDS
 
 __all__ = ["about", "error_in"]
 
@@ -47,6 +48,8 @@ def about(error: Exception) -> About:
 def _fitting(name: str, value: Any, room: int) -> tuple[Any, int]:
     """As much of an attribute as fits, and what it takes of the room; a report is small enough by itself."""
     try:
+        if type(value) is tuple:
+            value = value[:MOST_RECORDS]
         size = _size(name, value)
         while size > room and type(value) is tuple:
             value = value[: min(len(value) * room // size, len(value) - 1)]

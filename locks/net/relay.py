@@ -35,7 +35,7 @@ from msgspec import Struct
 
 from locks.errors import assert_never
 from locks.net.hello import Peer
-from locks.net.link import Link
+from locks.net.link import Link, wake
 from locks.net.messages import CHUNK, WINDOW, BadMessage, NoWay, Open, Relay, Relaying, Took, encode
 from locks.ranges import LONGEST_TEXT, replace
 from locks.runtime.clock import monotonic, wall
@@ -223,18 +223,11 @@ class RelayedLink:
                 self._room = min(WINDOW, self._room + message.size)
                 self._flush()
                 if not self.is_full:
-                    self.wake()
+                    wake(self.drained)
             case NoWay():
                 self.lose(message.why)
             case _:
                 assert_never(message)
-
-    def wake(self) -> None:
-        """Wake the callers that wait for `drained`."""
-        while self.drained:
-            told = next(iter(self.drained))
-            told()
-            self.drained.pop(told, None)
 
     def lose(self, reason: str) -> None:
         """End it, unless it has ended; the other end is told."""
@@ -308,7 +301,7 @@ class Relays:
         self.switch = Switch(network.name, network.links, servers)
         self.turn = turn
         self.on_frame = on_frame
-        self._distribution = network
+        self._network = network
         self._executor = executor
         self._needed = needed
         self._on_up = on_up
@@ -335,7 +328,7 @@ class Relays:
 
     def look(self, at_once: bool = False) -> None:
         """Open the links that are needed and due, or all of them, and close those that are not needed."""
-        now, network = monotonic(), self._distribution
+        now, network = monotonic(), self._network
         if not network.is_running:
             return
         wished = network.named.union(*self._wishes.values()) - network.book.known.keys()
@@ -365,15 +358,12 @@ class Relays:
     def _try(self, name: str) -> None:
         attempt = self._attempts.setdefault(name, _Attempt())
         attempt.due = monotonic() + min(LONGEST, PERIOD * 2 ** min(attempt.failures, WARNED))
-        if attempt.failures and name in self._distribution.named:
-            self._distribution.refusals[name] = "no server of this node leads to it"
+        if attempt.failures and name in self._network.named:
+            self._network.refusals[name] = "no server of this node leads to it"
         attempt.failures += 1
         if attempt.failures == WARNED:
-            text = (
-                "%s can't reach %s, which its transactions or elections have met: no server leads there. "
-                "Deadlocks between them may not be found; let both use the same servers"
-            )
-            self._distribution.notices.warn("relay", name, text, self._name, name)
+            text = "no server leads from %s to %s; let both use the same servers, or deadlocks may not be found"
+            self._network.notices.warn("relay", name, text, self._name, name)
         by_time = (int(wall() * 1000) << 20) + random.getrandbits(20)
         attempt.session = min(max(by_time, attempt.session + 1), 2**63 - 1)
         servers = self.switch.servers()
@@ -382,7 +372,7 @@ class Relays:
         self._look_later()
 
     def _open(self, session: int, to: str, **answer: Any) -> Open:
-        return Open(session, self._name, to, self._distribution.incarnation, **answer)
+        return Open(session, self._name, to, self._network.incarnation, **answer)
 
     # --- Input ----------------------------------------------------------------------------------
 
@@ -397,7 +387,7 @@ class Relays:
             self._opened(hop, message, link)
         elif not isinstance(message, Open) and link is not None and link.server == hop.peer.name:
             link.take(message)
-        elif not self._distribution.is_client:
+        elif not self._network.is_client:
             self.switch.take(hop.peer.name, message, frame)
 
     def _opened(self, hop: Link, message: Open, known: RelayedLink | None) -> None:
@@ -407,8 +397,8 @@ class Relays:
         if hop.peer.hidden or known is not None:
             return
         last = max(attempt.session if attempt else -1, link.session if link else -1)
-        fits = link is None and session == last if message.answers else session > last
-        if not fits or not self._distribution.may_meet(name):
+        fits = session == last if message.answers else session > last
+        if not fits or not self._network.may_meet(name):
             why = f"{self._name} has another link, or takes none"
             self.switch.say(server, NoWay(session, why))
             return
@@ -419,7 +409,7 @@ class Relays:
         peer = Peer(name, message.incarnation, hidden=True)  # it has no lock server for this one
         link = RelayedLink(self, peer, server, session, message.answers)
         self.links[name] = self._sessions[session] = link
-        self._distribution.refusals.pop(name, None)
+        self._network.refusals.pop(name, None)
         self._on_up(link)
 
     # --- The end --------------------------------------------------------------------------------
@@ -443,5 +433,5 @@ class Relays:
         if monotonic() - link.since > PERIOD:  # it worked, so try again at once
             attempt.failures, attempt.due = 0, 0.0
         self._on_down(link)
-        link.wake()
+        wake(link.drained)
         self.turn.post(self.look)

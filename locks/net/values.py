@@ -29,6 +29,7 @@ from locks.words import Checked
 __all__ = ["Reference", "Unsendable", "Values", "letters"]
 
 DEPTH: Final = 100  # of nested values
+MOST_ALIKE: Final = 100  # keys of a dictionary
 LEAST, MOST = -(1 << 63), (1 << 64) - 1  # what MessagePack has integers for
 PLAIN: Final = frozenset((str, int, float, bool, bytes, NoneType))
 TUPLE, MAPPING, REFERENCE, LETTER, LARGE_INT = 1, 2, 3, 4, 5
@@ -50,6 +51,7 @@ _name_of: dict[type[Any], str] = {}
 _unions: dict[str, Any] = {}
 _tags_of: dict[str, list[list[object]]] = {}
 _encode: Final = msgspec.msgpack.Encoder().encode
+_decode: Final = msgspec.msgpack.Decoder().decode
 
 
 class Unsendable(MisuseError):
@@ -81,7 +83,6 @@ class Values:
         self._where = where
         self._ref = ref
         self._encode = msgspec.msgpack.Encoder(enc_hook=self._references).encode
-        self._decode = msgspec.msgpack.Decoder(ext_hook=self._extension).decode
 
     def pack(self, value: Any) -> bytes:
         """The bytes of a value.
@@ -107,10 +108,10 @@ class Values:
             `StrangeMessage`, which is one: a letter of a kind that is not known here.
         """
         try:
-            return self._decode(data)
+            return self._value(_decode(data))
         except StrangeMessage:
             raise
-        except (msgspec.MsgspecError, ValueError, TypeError, RecursionError) as error:
+        except (ValueError, TypeError, RecursionError) as error:
             raise BadMessage(f"a value can't be read: {error}") from None
 
     def encode(self, message: Struct) -> bytes:
@@ -125,7 +126,7 @@ class Values:
         def decode_message(data: bytes) -> Any:
             try:
                 return decode(data)
-            except (msgspec.MsgspecError, RecursionError) as error:
+            except (ValueError, RecursionError) as error:
                 found = self.unpack(data)
                 if type(found) is list and found and found[0] not in tags:
                     raise StrangeMessage(f"there is no message {shown(found[0])}") from None
@@ -176,10 +177,19 @@ class Values:
             "or a reference to an actor"
         )
 
-    def _extension(self, code: int, data: memoryview) -> Any:
+    def _value(self, found: Any) -> Any:
+        """The value of what was decoded. No extension was a key of a dictionary yet: many keys with one hash would take hours."""
+        kind = type(found)
+        if kind is list:
+            return [each if type(each) in PLAIN else self._value(each) for each in found]
+        if kind is dict:
+            return {key: self._value(each) for key, each in found.items()}
+        return self._extension(found.code, found.data) if kind is Ext else found
+
+    def _extension(self, code: int, data: bytes) -> Any:
         if code == LARGE_INT:
             return int.from_bytes(data, "big", signed=True)
-        parts = self._decode(data)
+        parts = self._value(_decode(data))
         if code == REFERENCE:
             return self._reference(Reference, parts)
         if type(parts) is not list:
@@ -187,7 +197,10 @@ class Values:
         if code == TUPLE:
             return tuple(parts)
         if code == MAPPING:
-            return dict(zip(parts[::2], parts[1::2], strict=True))
+            keys = parts[::2]
+            if len(keys) - len(set(map(hash, keys))) > MOST_ALIKE:
+                raise ValueError(f"more than {MOST_ALIKE} keys of a map have the same hash")
+            return dict(zip(keys, parts[1::2], strict=True))
         if code == LETTER:
             name, *letter = parts
             if name not in _unions or letter[:1] not in _tags_of[name]:

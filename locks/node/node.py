@@ -578,9 +578,9 @@ class Node(metaclass=Shown):
             InvalidOption: The name is too long.
         """
         name = check_text(name)
-        if len(name) > LONGEST_NAME:
+        if len(name) > LONGEST_NAME or not name.isprintable():
             raise InvalidOption(
-                f"the name {shown(name)} has {len(name)} characters; the limit is {LONGEST_NAME}",
+                f"the name {shown(name)} is none of an actor: it must be printable, and have at most {LONGEST_NAME} characters",
                 name=shown(name),
             )
         return self._needs_cluster().actors.ref(check_text(node), name)

@@ -40,7 +40,7 @@ from locks.ownership.messages import (
 from locks.runtime import interrupts
 from locks.runtime.callables import check_begun
 from locks.runtime.leaving import Block, entering
-from locks.runtime.monitor import Client, watch_end
+from locks.runtime.monitor import Client, Down, watch_end
 from locks.runtime.port import world
 from locks.runtime.waiter import Event
 
@@ -217,6 +217,11 @@ class Part:
         self.wake()
         self._seen_in.pop(self, None)
         self._monitor.cancel()
+
+    def participant_ended(self, down: Down) -> None:
+        """The participant has ended the part before, unless its hub ended while it refused to."""
+        if not self.over.is_open:
+            self.ended(down.reason)
 
     def left(self, reason: object = "normal") -> None:
         """End the part normally: call the callback for all remaining groups."""

@@ -38,6 +38,7 @@ from locks.ownership.session import CoordinatorSession
 from locks.ownership.worker import Worker, check_node, node_of
 from locks.program.default import default_node
 from locks.runtime.actor import GeventActor, tell
+from locks.runtime.monitor import watch_end
 from locks.runtime.port import world
 
 __all__ = ["Ownership"]
@@ -103,6 +104,7 @@ class _Participant(GeventActor):
         self._part = part
         self._session = session
         part.took_part(partial(tell, self.actor_ref))
+        watch_end(self.actor_ref, part.participant_ended)
 
     def on_receive(self, message: Any) -> None:
         """Take in a message of the worker or the session; ignore others, which anyone may broadcast."""

@@ -49,6 +49,7 @@ from pykka.messages import _ActorStop
 
 from locks.runtime.clock import monotonic
 from locks.runtime.exits import kill_greenlet
+from locks.runtime.hub_life import at_end
 from locks.runtime.interrupts import whole
 from locks.runtime.monitor import (
     ACTOR_REF,
@@ -225,12 +226,16 @@ class GeventActor(pykka.Actor):
         self._deferred: dict[pykka.Future[Any], None] = {}  # answers that are owed
         self._reason: object = None  # why it ended, once known
         self._told_failure = False
+        self._forget_hub: Callable[[], object] | None = None
 
     def _start_actor_loop(self) -> None:
         greenlet = world().new_greenlet(self._actor_loop)
         greenlet.__dict__[ACTOR_REF] = self._actor_ref
         self.actor_inbox.greenlet = greenlet
         greenlet.rawlink(self._greenlet_ended)
+        if isinstance(greenlet, gevent.Greenlet):
+            hub: Any = greenlet.parent  # which does not wait for ever for one that refuses to end
+            self._forget_hub = at_end(hub, partial(self._end, "its hub has ended"))
         greenlet.start()
 
     def _actor_loop(self) -> None:
@@ -350,6 +355,8 @@ class GeventActor(pykka.Actor):
         if inbox.closed:
             return
         self._mark_stopped()
+        if self._forget_hub is not None:
+            self._forget_hub()
         refuse = partial(_refuse, str(self))
         if self._message_in_hand is not None and not self._is_deferred:
             refuse(self._message_in_hand)

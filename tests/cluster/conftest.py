@@ -16,6 +16,7 @@ import pytest
 from gevent._hub_local import get_hub_if_exists
 
 import locks
+from locks.actors import LockServer  # only when it is loaded, it is the class of lock servers
 from tests.cluster.harness import World
 from tests.cluster.nodes import Nodes
 from tests.cluster.servers import Servers
@@ -40,9 +41,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool:
             if "nodes" in arguments:
                 arguments["nodes"].stop()
             for actor in pykka.ActorRegistry.get_all():
-                if (
-                    actor.actor_class is not locks.actors.LockServer
-                ):  # a node that several tests use goes on
+                if actor.actor_class is not LockServer:  # a node that several tests use goes on
                     actor.stop(block=False)
             hub = get_hub_if_exists()  # a GeventActor of the test lives there
             if hub is not None:

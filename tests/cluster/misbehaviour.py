@@ -25,25 +25,34 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from locks.node.peers.greeting import PROTOCOL
-from locks.otp.bytes.behaviours import CALL, CAST
-from locks.otp.bytes.terms import Atom, Pid, Reference
-from locks.otp.links.budgets import Limits
-from locks.wire.forms import LOCK_SERVER, OURS
-from locks.wire.messages import pack
+from msgspec.msgpack import Ext
 
 import locks
-from locks.core.messages import RaiseVersion, Request, Unwatch, Watch
+from locks.core.messages import RaiseVersion, Request
 from locks.model import AgentId
-from locks.net.relay import Open, encode
-from locks.otp.bytes import control, etf
+from locks.net.messages import (
+    Answered,
+    Ask,
+    AskView,
+    Down,
+    EndRead,
+    Exit,
+    Greeting,
+    Limits,
+    Monitor,
+    News,
+    Open,
+    Read,
+    Tell,
+    ToServer,
+    encode,
+)
 from tests.cluster.harness import COOKIE, Address
 from tests.cluster.nodes import Stranger, hello
 
 NAME = "odd@127.0.0.1"
 CREATION = 77
 HOT = ("hot",)  # what the honest program locks, again and again
-LIMITS = tuple(Limits())
 MODULUS = (1 << 61) - 1  # of Python's hashes of integers
 
 
@@ -63,7 +72,6 @@ class Bad:
         self.peer.socket.settimeout(seconds + 1)
         self.peer.say_hello(target.name, name, incarnation=CREATION)
         self.name = name
-        self.me = Pid(1, name, CREATION)
         self.until = time.monotonic() + seconds
         self._count = 0
         if reads:
@@ -82,10 +90,6 @@ class Bad:
         self._count += 1
         return self._count
 
-    def reference(self) -> Reference:
-        """A reference that was not given before."""
-        return Reference(self.name, CREATION, (self.count(), 0, 0))
-
     def many(self, frames: Iterator[bytes]) -> None:
         """Send frames as fast as they are taken."""
         batch = bytearray()
@@ -98,17 +102,9 @@ class Bad:
                 break
         self.peer.send(bytes(batch))
 
-    def reg(self, name: str, term: Any) -> bytes:
-        """A message to a name."""
-        return control.RegSend(self.me, Atom(name), term).pack()
-
-    def cast(self, message: Any) -> bytes:
-        """A cast to the lock server."""
-        return self.reg(LOCK_SERVER, (CAST, message))
-
-    def call(self, request: Any, name: str = LOCK_SERVER) -> bytes:
-        """A call."""
-        return self.reg(name, (CALL, (self.me, self.reference()), request))
+    def call(self, question: Any) -> bytes:
+        """A question, or what looks like one."""
+        return encode(["call", self.count(), question])
 
     def agent(self, number: int) -> AgentId:
         """An agent of it."""
@@ -116,7 +112,7 @@ class Bad:
 
     def request(self, number: int, lock_id: Any, mode: Any = "read") -> bytes:
         """One of its agents asks for a lock."""
-        return self.cast(pack(Request(self.agent(number), "bad", lock_id, mode)))
+        return encode(ToServer(Request(self.agent(number), "bad", lock_id, mode)))
 
 
 def forever(make: Callable[[], bytes]) -> Iterator[bytes]:
@@ -129,38 +125,35 @@ def forever(make: Callable[[], bytes]) -> Iterator[bytes]:
 
 
 def watches(bad: Bad) -> None:
-    """Watch a hot id 3,000 times."""
-    pids = (Pid(1000 + n, bad.name, CREATION) for n in range(3000))
-    bad.many(
-        control.RegSend(pid, Atom(LOCK_SERVER), (CAST, pack(Watch(pid, HOT)))).pack()
-        for pid in pids
-    )
+    """Read the view of a hot id 3,000 times."""
+    bad.many(encode(Read(bad.count(), HOT)) for _ in range(3000))
     stay(bad)
 
 
 def watches_unread(bad: Bad) -> None:
-    """Watch a hot id, and read nothing."""
-    pids = (Pid(1000 + n, bad.name, CREATION) for n in range(200))
-    bad.many(
-        control.RegSend(pid, Atom(LOCK_SERVER), (CAST, pack(Watch(pid, HOT)))).pack()
-        for pid in pids
-    )
+    """Read the view of a hot id, and take in nothing."""
+    bad.many(encode(Read(bad.count(), HOT)) for _ in range(200))
     stay(bad)
 
 
 def monitors(bad: Bad) -> None:
-    """Monitor the lock server 100,000 times."""
-    server = Atom(LOCK_SERVER)
-    bad.many(control.MonitorP(bad.me, server, bad.reference()).pack() for _ in range(100_000))
+    """Monitor 100,000 actors that are not there."""
+    bad.many(encode(Monitor(bad.count(), 77)) for _ in range(100_000))
     stay(bad)
 
 
 def map_with_one_hash(bad: Bad) -> None:
-    """A map of 45,000 keys that have the same hash."""
-    keys = [etf.encode(n * MODULUS)[1:] + b"a\1" for n in range(1, 45_000)]
-    term = b"\x83t" + struct.pack(">I", len(keys)) + b"".join(keys)
-    head = bad.reg("nobody", None)
-    bad.peer.frame(head[: -len(etf.encode(None))] + term)
+    """A map of 45,000 keys that have the same hash, wherever a value may stand."""
+    keys = [Ext(5, (n * MODULUS).to_bytes(16, "big", signed=True)) for n in range(1, 45_000)]
+    value = encode(Ext(2, encode([each for key in keys for each in (key, 1)])))
+    for frame in (
+        Tell("nobody", value),
+        Ask(bad.count(), 77, value),
+        Answered(77, value),
+        Exit(77, value[: 2**17]),
+        Down(77, value[: 2**17]),
+    ):
+        bad.peer.frame(encode(frame))
     stay(bad)
 
 
@@ -184,41 +177,40 @@ def agents_in_a_queue(bad: Bad) -> None:
 def views(bad: Bad) -> None:
     """Ask for the queue of an id with 5,000 requests, again and again."""
     bad.many(bad.request(1, ("rows", n)) for n in range(5000))
-    from locks.wire.values import VIEW
-
-    bad.many(forever(lambda: bad.call((OURS, VIEW, ["rows"]))))
+    bad.many(forever(lambda: bad.call(AskView(("rows",)))))
 
 
 def bad_messages(bad: Bad) -> None:
     """Messages of 1 MB that mean nothing."""
-    term = (OURS, Atom("nothing"), b"\xff" * 1_000_000)
-    bad.many(forever(lambda: bad.cast(term)))
+    frame = encode(["toserver", ["nothing", b"\xff" * 1_000_000]])
+    bad.many(forever(lambda: frame))
 
 
-def deep_terms(bad: Bad) -> None:
+def deep_values(bad: Bad) -> None:
     """Messages that are nested as deep as is allowed."""
-    term: Any = []
+    value: Any = []
     for _ in range(58):
-        term = [term]
-    frame = bad.reg("nobody", [term] * 1500)
+        value = [value]
+    frame = encode(Tell("nobody", encode([value] * 1500)))
     bad.many(forever(lambda: frame))
 
 
 def large_maps(bad: Bad) -> None:
     """Maps of 45,000 keys, to somebody who does not mind."""
-    frame = bad.reg("nobody", {n * 300: n for n in range(1, 45_000)})
+    frame = encode(Tell("nobody", encode({n * 300: n for n in range(1, 45_000)})))
     bad.many(forever(lambda: frame))
 
 
 def watches_that_end(bad: Bad) -> None:
-    """Watch a hot id and what is below it, and watch it no more, and again."""
-    pids = [Pid(1000 + n, bad.name, CREATION) for n in range(500)]
+    """Read the views of a hot id and of what is below it, and read them no more, and again."""
 
     def frames() -> Iterator[bytes]:
-        for kind in itertools.cycle((Watch, Unwatch)):
-            for pid in pids:
-                term = pack(kind(pid, (*HOT, pid.number % 50)[: 1 + pid.number % 2]))
-                yield control.RegSend(pid, Atom(LOCK_SERVER), (CAST, term)).pack()
+        while True:
+            numbers = [bad.count() for _ in range(500)]
+            for number in numbers:
+                yield encode(Read(number, (*HOT, number % 50)[: 1 + number % 2]))
+            for number in numbers:
+                yield encode(EndRead(number))
 
     bad.many(frames())
 
@@ -233,15 +225,13 @@ def deadlocks(bad: Bad) -> None:
 
 def too_deep(bad: Bad) -> None:
     """A message that is nested deeper than is allowed."""
-    term = b"\x83" + b"l\0\0\0\1" * 100_000 + b"j" * 100_001
-    head = bad.reg("nobody", None)
-    bad.peer.frame(head[: -len(etf.encode(None))] + term)
+    bad.peer.frame(encode(["toserver", ["request"]])[:-1] + b"\x91" * 100_000 + b"\1")
     stay(bad)
 
 
 def small_frames(bad: Bad) -> None:
     """Small frames by the million."""
-    frame = control.Send(Pid(5, bad.node, 1), None).pack()
+    frame = encode(Tell(5, b""))
     bad.many(forever(lambda: frame))
 
 
@@ -265,46 +255,43 @@ def too_long_frame(bad: Bad) -> None:
 
 def unknown_names(bad: Bad) -> None:
     """Call names that nobody has."""
-    bad.many(forever(lambda: bad.call(None, f"nobody{bad.count() % 1000}")))
+    bad.many(forever(lambda: encode(Ask(bad.count(), f"nobody{bad.count() % 1000}", b"\xc0"))))
 
 
 def large_version(bad: Bad) -> None:
     """Greet with a version that no node ever had."""
-    for version in (2**64, 2**62, 2**8192 - 3):
-        bad.peer.frame(bad.call((OURS, Atom("greeting"), PROTOCOL, version, [], LIMITS)))
+    for version in (2**62, 2**63 - 1, 2**64 - 1):
+        bad.peer.frame(bad.call(["greeting", version, [], Limits()]))
     stay(bad)
 
 
 def raised_version(bad: Bad) -> None:
     """Have the version raised that no node ever had."""
-    for version in (2**64, 2**62, 2**8192 - 3):
-        term = list(pack(RaiseVersion(bad.agent(1), HOT, 1, 1)))
-        term[-1] = version
-        bad.peer.frame(bad.cast(tuple(term)))
+    bad.peer.frame(encode(ToServer(RaiseVersion(bad.agent(1), HOT, 1, 2**62))))
     stay(bad)
 
 
 def greetings(bad: Bad) -> None:
     """Greet again and again."""
-    bad.many(forever(lambda: bad.call((OURS, Atom("greeting"), PROTOCOL, 5, [], LIMITS))))
+    bad.many(forever(lambda: bad.call(Greeting(5, (), Limits()))))
 
 
 def lies(bad: Bad) -> None:
     """Greet with nodes that are not there, ever more of them."""
     for turn in range(20):
-        names = [(f"lie{turn}-{n}@127.0.0.1", "127.0.0.1", 1, 0.0) for n in range(1000)]
-        bad.peer.frame(bad.call((OURS, Atom("greeting"), PROTOCOL, 5, names, LIMITS)))
+        names = [News(f"lie{turn}-{n}@127.0.0.1", "127.0.0.1", 1, 0.0) for n in range(1000)]
+        bad.peer.frame(bad.call(Greeting(5, tuple(names), Limits())))
     stay(bad)
 
 
 def groups(bad: Bad) -> None:
     """Say hello to process groups that are not there."""
-    bad.many(forever(lambda: bad.reg("pg", (Atom("discover"), bad.me))))
+    bad.many(forever(lambda: encode(Tell("locks_pg", b"\xc0"))))
 
 
 def links(bad: Bad) -> None:
-    """Open links through a server, to a node that is not there."""
-    bad.many(forever(lambda: encode(Open(bad.count(), bad.name, "nobody@127.0.0.1", CREATION))))
+    """Open links to a node that is not there."""
+    bad.many(forever(lambda: encode(Open(bad.count(), bad.name, "nobody@127.0.0.1", 77))))
 
 
 def stay(bad: Bad) -> None:
@@ -324,7 +311,7 @@ BEHAVIOURS: dict[str, Callable[[Bad], None]] = {
         agents_in_a_queue,
         views,
         bad_messages,
-        deep_terms,
+        deep_values,
         large_maps,
         watches_that_end,
         deadlocks,

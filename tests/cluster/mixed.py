@@ -106,6 +106,10 @@ def mix(
                 counts[f"{kind} refused"] += 1
             except Broken as error:
                 put(broken=f"{node}, {kind}: {error}")
+            except RuntimeError as error:
+                if "un-acquired" not in str(error):  # which a Condition says of a lock that is lost
+                    raise
+                counts[f"{kind} lost"] += 1
             place.pause()
     return dict(counts)
 
@@ -329,8 +333,6 @@ def _be_child(place: Place, number: int) -> None:
         with contextlib.suppress(locks.LocksError, Stale), _held(place, number, f"{place.node}/child-{os.getpid()}"):  # fmt: skip
             pass
         os._exit(0)
-    except Broken as error:
-        place.put(broken=f"{place.node}, child: {error}")
     finally:
         os._exit(1)
 

@@ -66,7 +66,8 @@ CALM = 10.0  # seconds of work after healing, at most
 ROUND, FAULTS_OF_IT = 30.0, 18.0  # seconds
 IDLE = 5.0  # seconds of nothing to do, at most
 ALL = "all of them"
-LATE = 0.5  # seconds by which a sleep may be too long; from then on the machine counts as paused
+CROWDED = 4.0 * (os.cpu_count() or 1)  # that want a processor; and
+LATE = 0.5  # seconds by which a sleep may be too long; then the machine counts as paused
 EVERY = 5.0  # seconds between two measurements
 LONGEST = 5  # processes whose growth is judged
 MORE = 25  # handles or threads by which a process may differ
@@ -426,10 +427,10 @@ class Soak:
                 active += [begun] if begun is not None else []
             seconds, before = self.chance.uniform(0.05, 0.5), time.monotonic()
             time.sleep(seconds)
-            if time.monotonic() - before > seconds + LATE:
+            if time.monotonic() - before > seconds + LATE or os.getloadavg()[0] > CROWDED:
                 mended = time.monotonic()
-                self.note(f"the machine was too busy for {mended - before:.1f} s")
-                self.pauses.append(Pause(ALL, before, mended))
+                self.note(f"the machine was too busy for {mended - now:.1f} s")
+                self.pauses.append(Pause(ALL, now, mended))
             elif not active and before > mended + TICKTIME + SLACK:
                 self.calms.append(Calm(before, time.monotonic()))
 
@@ -456,10 +457,9 @@ class Soak:
 
     def grown(self) -> Iterator[str]:
         """Print what the processes that lived longest have had; yields what has grown."""
-        longest = sorted(self.sizes.items(), key=lambda each: -len(each[1]))[:LONGEST]
-        for (name, pid), sizes in longest:
-            if (at := len(sizes) // 4) == 0:
-                continue  # strangers may have come after the first measurement
+        several = [each for each in self.sizes.items() if len(each[1]) > 3]
+        for (name, pid), sizes in sorted(several, key=lambda each: -len(each[1]))[:LONGEST]:
+            at = len(sizes) // 4  # strangers may come after the first measurement
             early, late = sizes[at : 2 * at], sizes[-at:]
             first, last = [
                 Size(*[sorted(values)[len(values) // 2] for values in zip(*[s for _, s in some], strict=True)])

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Iterator
 from itertools import combinations
 from random import Random
 from typing import Any
 
 import gevent
+import msgspec
 import pykka
 import pytest
-from locks.otp.bytes.frames import pack_reg_send, pack_send
-from locks.otp.bytes.terms import Atom, Pid
 
 import locks
 from locks import groups
 from locks.groups.scope import scope_of
-from locks.otp.bytes import etf
-from tests.cluster.nodes import A, B, C, Nodes, Stranger, peer, until_connected
+from locks.net.messages import Tell
+from tests.cluster.nodes import A, B, C, Nodes, Peer, peer, until_connected
 from tests.helpers import eventually
 
 BAD = "bad@127.0.0.1"
@@ -49,14 +47,17 @@ class Plain(pykka.ThreadingActor):
         return message
 
 
-def pid(node: locks.node.Node, member: pykka.ActorRef[Any]) -> Pid:
-    """The pid by which others know an actor."""
+Where = tuple[str, Any]
+
+
+def pid(node: locks.node.Node, member: pykka.ActorRef[Any]) -> Where:
+    """Where others find an actor."""
     assert node.cluster is not None
-    return node.turn.ask(node.cluster.remotes.pid_of, member)
+    return node.turn.ask(node.cluster.actors.where, member)
 
 
-def seen(node: locks.node.Node, group: Any, **options: Any) -> Counter[Pid]:
-    """The members of a group by pid, as a node knows them."""
+def seen(node: locks.node.Node, group: Any, **options: Any) -> Counter[Where]:
+    """Where the members of a group are, as a node knows them."""
     return Counter(pid(node, member) for member in groups.members(group, node=node, **options))
 
 
@@ -255,13 +256,25 @@ def test_a_name_that_is_taken(nodes: Nodes) -> None:
     a = nodes.start(A)
     actor = Member.start()
     a.register("taken", actor)
-    for name in ("taken", "locks_server"):
+    for name in ("taken",):
         with pytest.raises(locks.MisuseError, match="is in use on"):
             groups.join("g", actor, node=a, scope=name)
     groups.join("g", actor, node=a, scope="free")
     with pytest.raises(locks.MisuseError, match=r"has it$"):
         a.register("free", actor)
     actor.stop()
+
+
+class Bad(Peer):
+    """A node that says something to process groups."""
+
+    def __init__(self, node: locks.node.Node) -> None:
+        super().__init__(node.address, node.name, BAD)
+        eventually(lambda: BAD in node.nodes())
+
+    def tell(self, *message: Any) -> None:
+        """Say something to the scope."""
+        self.say(Tell(groups.SCOPE, msgspec.msgpack.encode(message)))
 
 
 def test_what_others_may_not_say(
@@ -272,47 +285,30 @@ def test_what_others_may_not_say(
     a = nodes.start(A)
     mine = Member.start()
     groups.join("g", mine, node=a)
-    stranger = Stranger(a.address)
-
-    def connect() -> None:
-        nonlocal stranger
-        stranger = Stranger(a.address)
-        stranger.say_hello(A, BAD)
-        eventually(lambda: BAD in a.nodes())
-
-    bad, member, elsewhere = Pid(1, BAD, 77), Pid(2, BAD, 77), Pid(2, "else@where", 1)
-    scope = Atom(groups.SCOPE)
-
-    def say(term: Any) -> None:
-        stranger.frame(pack_reg_send(bad, scope, etf.encode(term)))
-
-    for term in (
-        (Atom("join"), bad, "g", elsewhere),
-        (Atom("discover"), elsewhere),
-        (Atom("discover"), pid(a, mine)),
+    member = [BAD, 2]
+    for wrong in (
+        ("join", "g", [["else@where", 2]]),
+        ("join", "g", [list(pid(a, mine))]),
+        ("join", "g", 7),
+        ("join", {}, [member]),
+        ("sync", [["g", [[A, 7]]]]),
     ):
-        connect()
-        say(term)
-        assert stranger.is_closed()
+        bad = Bad(a)
+        bad.tell(*wrong)
+        assert bad.is_closed()
         eventually(lambda: BAD not in a.nodes())
-    connect()
-    strange = ["nonsense", (Atom("$gen_call"), (bad, 1), Atom("which_groups"))]
-    for term in strange:
-        say(term)
-    eventually(lambda: caplog.text.count("ignored a message") == len(strange))
-    say((Atom("join"), bad, "g", member))  # not met: not an error, and not listened to
-    say((Atom("discover"), bad))
-    say((Atom("join"), bad, "h", [member, member]))
-    eventually(lambda: seen(a, "h") == {member: 2})
+    bad = Bad(a)
+    bad.tell("nonsense")
+    bad.tell("which_groups", 1)
+    eventually(lambda: caplog.text.count("ignored a message") == 2)
+    bad.tell("join", "g", [member])  # not met: not an error, and not listened to
+    bad.tell("discover")
+    bad.tell("join", "h", [member, member])
+    eventually(lambda: seen(a, "h") == {(BAD, 2): 2})
     assert groups.members("g", node=a) == [mine]
-    stranger.frame(
-        pack_send(
-            scope_of(a, groups.SCOPE)._me,  # type: ignore[arg-type]
-            etf.encode((Atom("leave"), bad, member, ["h"])),
-        )
-    )
-    eventually(lambda: seen(a, "h") == {member: 1})
-    stranger.close()
+    bad.tell("leave", [member], ["h"])
+    eventually(lambda: seen(a, "h") == {(BAD, 2): 1})
+    bad.close()
     eventually(lambda: groups.which_groups(node=a) == ["g"])
     mine.stop()
 
@@ -325,39 +321,30 @@ def test_memberships_of_a_node_are_counted(
     a = nodes.start(A)
     mine = Member.start()
     groups.join("g", mine, node=a)
-    bad, member, cast = Pid(1, BAD, 77), Pid(2, BAD, 77), Atom("$gen_cast")
+    member = [BAD, 2]
 
-    def meet() -> Callable[..., None]:
-        stranger = Stranger(a.address)
-        stranger.say_hello(A, BAD)
-        eventually(lambda: BAD in a.nodes())
+    def meet() -> Bad:
+        bad = Bad(a)
+        bad.tell("discover")
+        return bad
 
-        def say(*term: Any) -> None:
-            stranger.frame(pack_reg_send(bad, Atom(groups.SCOPE), etf.encode(term)))
-
-        say(Atom("discover"), bad)
-        return say
-
-    say = meet()
+    bad = meet()
     for _ in range(20):
-        say(Atom("join"), bad, "h", [member] * 30)
-        say(Atom("leave"), bad, [member] * 30, ["h"])
-        say(cast, (Atom("sync"), bad, [("h", [member] * 40)]))
-        say(cast, (Atom("sync"), bad, []))
-    say(Atom("join"), bad, "h", [member] * 45)
-    eventually(lambda: seen(a, "h") == {member: 45})
+        bad.tell("join", "h", [member] * 30)
+        bad.tell("leave", [member] * 30, ["h"])
+        bad.tell("sync", [["h", [member] * 40]])
+        bad.tell("sync", [])
+    bad.tell("join", "h", [member] * 45)
+    eventually(lambda: seen(a, "h") == {(BAD, 2): 45})
     for too_much in (
-        (Atom("join"), bad, "i", [member] * 60),
-        (cast, (Atom("sync"), bad, [("i", [member] * 30), ("j", [member] * 30)])),
+        ("join", "i", [member] * 60),
+        ("sync", [["i", [member] * 30], ["j", [member] * 30]]),
     ):
-        say(*too_much)
+        bad.tell(*too_much)
         eventually(lambda: BAD not in a.nodes())
         assert groups.which_groups(node=a) == ["g"]
-        say = meet()
-    for number in range(60):
-        with suppress(OSError):
-            say(Atom("discover"), bad._replace(number=number))
-    eventually(lambda: BAD not in a.nodes())
+        bad = meet()
+    bad.close()
     assert "it has more than 50 memberships of process groups here" in caplog.text
     mine.stop()
 
@@ -379,9 +366,9 @@ def test_nothing_is_left_of_what_is_over(nodes: Nodes) -> None:
     for node in (a, b):
         scope = scope_of(node, groups.SCOPE)
         assert scope._table.peers() == ()
-        eventually(lambda scope=scope: not (scope._pids or scope._watches))  # type: ignore[misc]
-        processes = node.cluster.processes  # type: ignore[union-attr]
-        eventually(lambda processes=processes: not processes._numbers)  # type: ignore[misc]
+        eventually(lambda scope=scope: not scope._watches)  # type: ignore[misc]
+        actors = node.cluster.actors  # type: ignore[union-attr]
+        eventually(lambda actors=actors: not actors._numbers)  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -411,8 +398,8 @@ def test_random_changes_on_three_nodes(nodes: Nodes, seed: int) -> None:
         eventually(lambda node=node: seen(node, "g") == expected)  # type: ignore[misc]
         monitor, told = monitors[node.name]
 
-        def view(told: list[Any] = told, node: locks.node.Node = node) -> Counter[Pid]:
-            found: Counter[Pid] = Counter()
+        def view(told: list[Any] = told, node: locks.node.Node = node) -> Counter[Where]:
+            found: Counter[Where] = Counter()
             for news in told:
                 change = found.update if isinstance(news, groups.Joined) else found.subtract
                 change(pid(node, member) for member in news.members)

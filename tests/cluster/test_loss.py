@@ -9,15 +9,11 @@ import struct
 from typing import Any
 
 import pytest
-from locks.otp.bytes.terms import Atom
-from locks.otp.process.processes import CAST
-from locks.wire.forms import LOCK_SERVER
-from locks.wire.messages import pack
 
 import locks
 from locks.core.messages import Request
 from locks.model import AgentId
-from locks.otp.bytes import control
+from locks.net.messages import ToServer, encode
 from locks.program.default import stand_in
 from tests.cluster.harness import World
 from tests.cluster.nodes import A, B, C, Nodes, Peer, Tx, peer, until_connected, until_members
@@ -168,13 +164,13 @@ def test_a_deadlock_over_nodes_is_logged_where_it_is_seen(
     eventually(lambda: two.agent.machine.holds(Y))
     one.ask(Y, [C])
     two.ask(X, [C])
-    eventually(lambda: sum(c.statistics().broken))
+    eventually(lambda: c.statistics().broken.total)
 
     def told() -> set[str]:
         return {vars(r)["node"] for r in caplog.records if getattr(r, "event", "") == "deadlock"}
 
     eventually(lambda: told() == {B, C})
-    assert sum(sum(each.statistics().broken) for each in (a, b, c)) == 1
+    assert sum(each.statistics().broken.total for each in (a, b, c)) == 1
     assert [each.statistics().deadlocks for each in (a, b, c)] == [0, 1, 0]
 
 
@@ -225,8 +221,7 @@ def requests_of(stranger: Peer, number: int) -> bytes:
     frames = []
     for n in range(number):
         agent = AgentId(((10**15 + n) << 12) | n & 0xFFF, stranger.name, n & 0xFFF)
-        term = (CAST, pack(Request(agent, "program", ("row", n), "write")))
-        body = control.RegSend(stranger.me, Atom(LOCK_SERVER), term).pack()
+        body = encode(ToServer(Request(agent, "program", ("row", n), "write")))
         frames.append(struct.pack(">I", len(body)) + body)
     return b"".join(frames)
 

@@ -11,9 +11,11 @@ from collections.abc import Iterator
 import pytest
 
 import locks
+from locks.actors import GeventActor
+from locks.net.messages import Monitor
 from tests.cluster.harness import Process, Server, World
 from tests.cluster.misbehaviour import BEHAVIOURS, HOT, LARGE
-from tests.cluster.nodes import A, Nodes, Tx, until_members
+from tests.cluster.nodes import A, News, Nodes, Peer, Tx, until_members
 from tests.helpers import LIMIT, eventually
 
 ME = "me@127.0.0.1"
@@ -23,10 +25,8 @@ ROUNDS = 3  # of transactions beside it, at least
 # What the server says of it, and with that the connection is closed.
 REFUSED = {
     "watches": "it has more than 1,000 watches here",
-    "monitors": "it has more than 20,000 monitors here",
     "agents": "this program has 20,000 transactions with locks or requests",
-    "map_with_one_hash": "more than 100 keys of a map have the same hash",
-    "too_deep": "a term is nested more than 64 deep",
+    "too_deep": "it sent an invalid message",
     "large_version": "days; correct them",
     "raised_version": "is too far ahead of this node's clock",
 }
@@ -102,3 +102,17 @@ def test_others_go_on(place: Place, what: str) -> None:
     assert place.server.process.poll() is None
     eventually(lambda: not place.queue("agent", 1))  # nothing of it is left
     place.transaction()
+
+
+def test_monitors_of_an_actor_are_limited(nodes: Nodes) -> None:
+    """Who has more of them than is allowed loses its connection, and all of them."""
+    a = nodes.start(A)
+    a.register("watched", GeventActor.start())
+    peer = Peer(a.address, A)
+    for number in range(20_001):
+        peer.say(Monitor(number, "watched"))
+    news = News(a)
+    assert peer.is_closed()
+    eventually(lambda: "it has more than 20,000 monitors here" in news.reasons())
+    assert a.cluster is not None
+    assert not a.cluster.actors._monitored

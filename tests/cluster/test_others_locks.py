@@ -3,55 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
-from locks.otp.bytes.behaviours import CALL, CAST
-from locks.otp.bytes.terms import Atom, Pid, Reference
-from locks.wire.forms import OURS, pid_of
 
-from locks.otp.bytes import control
-from tests.cluster.nodes import A, B, Nodes, Stranger, Tx, link
+from locks.core.messages import Knowledge, Released, Remove, RequestStates, Surrender, Surrendered
+from locks.model import AgentId, RequestRecord
+from locks.net.messages import Exit, Frame, Link, ToAgent, ToServer
+from tests.cluster.nodes import A, B, Nodes, Peer, Tx, link
 from tests.helpers import eventually
 
 BAD = "bad@127.0.0.1"
-ME = Pid(3, BAD, 77)
-ID = ["held"]
+ID = ("held",)
+THEIRS = AgentId(1 << 12, A, 0)
 
 
-def to(agent: Pid, term: Any) -> bytes:
-    """A message to an agent."""
-    return control.Send(agent, term).pack()
+def gone(agent: AgentId) -> RequestRecord:
+    """A record by which its request would be gone."""
+    return RequestRecord(A, 1, agent, "c", ID, "write", "gone", 1, 1, False, 1 << 40)
 
 
-def call(agent: Pid, caller: Pid, verb: str) -> bytes:
-    """A call of an agent."""
-    tag = Reference(caller.node, 1, (1,))
-    return to(agent, (CALL, (caller, tag), (OURS, Atom(verb), caller)))
-
-
-RECORD = (A, 1, 0, 0, ID, Atom("write"), Atom("gone"), 1, 1, False, 1 << 40)
-FORGED: dict[str, Callable[[Pid, Pid], list[bytes]]] = {
-    "exit": lambda agent, _: [control.Exit2(ME, agent, Atom("kill")).pack()],
-    "exit in the client's name": lambda agent, client: [
-        control.Exit2(client, agent, Atom("kill")).pack()
-    ],
-    "link and exit": lambda agent, _: [
-        control.Link(ME, agent).pack(),
-        control.Exit(ME, agent, Atom("kill")).pack(),
-    ],
-    "the lock server's word": lambda agent, _: [
-        to(agent, (OURS, Atom("released"), A, ID, [])),
-    ],
-    "its records": lambda agent, _: [to(agent, (OURS, Atom("told"), A, [RECORD]))],
-    "an agent's word": lambda agent, _: [
-        to(agent, (OURS, Atom("knowledge"), Pid(1 << 12, A, 1), [], True)),
-    ],
-    "the client's call": lambda agent, client: [call(agent, client, "end")],
-    "the lock server's cast": lambda agent, client: [
-        control.RegSend(client, Atom("locks_server"), (CAST, (OURS, Atom("remove"), agent.number))).pack(),
-    ],
-}  # fmt: skip
+FORGED: dict[str, Callable[[AgentId], Frame]] = {
+    "exit": lambda agent: Exit(agent.created, b"\xa4kill"),
+    "link": lambda agent: Link(agent.created, 1),
+    "the lock server's word": lambda agent: ToAgent(agent.created, Released(A, ID, ())),
+    "its records": lambda agent: ToAgent(agent.created, RequestStates(A, (gone(agent),))),
+    "an agent's word": lambda agent: ToAgent(agent.created, Knowledge(THEIRS, (), True)),
+    "the answer to another's surrender": lambda agent: ToAgent(
+        agent.created, Surrendered(BAD, Surrender(THEIRS, ID), True, (), 1)
+    ),
+    "the agent's message": lambda agent: ToServer(Remove(agent)),
+}
 
 
 @pytest.mark.parametrize("what", FORGED)
@@ -59,16 +40,13 @@ def test_nobody_takes_the_lock_of_another(nodes: Nodes, what: str) -> None:
     """What is said in another's name ends the connection of who says it, and nothing else."""
     a, b = nodes.meet(A, B)
     tx = Tx(b)
-    agent, client = tx.agent.id, ME._replace(node=B)
+    agent = tx.agent.id
     tx.lock(("held",), [A])
     assert [each.agent for each in a.view(("held",)).holders] == [agent]
-    stranger = Stranger(b.address)
-    stranger.say_hello(b.name, BAD)
+    bad = Peer(b.address, b.name, BAD)
     eventually(lambda: BAD in b.nodes())
-    pid = pid_of(agent, b.cluster.network.creation)  # type: ignore[union-attr]
-    for frame in FORGED[what](pid, client):
-        stranger.frame(frame)
-    assert stranger.is_closed()
+    bad.say(FORGED[what](agent))
+    assert bad.is_closed()
     eventually(lambda: BAD not in b.nodes())
     assert link(a, B).closed is None
     assert [each.agent for each in a.view(("held",)).holders] == [agent]

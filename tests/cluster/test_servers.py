@@ -11,8 +11,9 @@ import pytest
 
 import locks
 from locks.net.messages import BadMessage
-from locks.node.peers.agreement import Agreement, pack_servers, unpack_servers
+from locks.node.peers.agreement import Agreement, _question, _servers
 from locks.node.ports import Servers as Known
+from locks.ranges import replace
 from tests.cluster.harness import World
 from tests.cluster.servers import LIMIT, NAMES, Servers
 from tests.helpers import eventually
@@ -231,36 +232,19 @@ def test_a_server_that_was_told_agrees_with_that_alone() -> None:
 
 @pytest.mark.parametrize(
     "names",
-    [
-        None,
-        [],
-        "a@h",
-        [1],
-        ["nothing"],
-        ["b@h", "a@h"],
-        ["a@h", "a@h"],
-        [f"a{n}@h" for n in range(100)],
-    ],
+    [("nothing",), ("b@h", "a@h"), ("a@h", "a@h")],
 )
-def test_what_is_said_of_servers_is_checked(names: object) -> None:
-    """Names of nodes, in their order, and not too many."""
-    good = pack_servers(THREE)
-    assert unpack_servers(good) == THREE
+def test_what_is_said_of_servers_is_checked(names: tuple[str, ...]) -> None:
+    """Names of nodes, in their order."""
+    good = _question(THREE)
+    assert _servers(good) == THREE
     with pytest.raises(BadMessage):
-        unpack_servers((*good[:2], names, *good[3:]))
+        _servers(replace(good, nodes=names))
 
 
-@pytest.mark.parametrize("require", [None, "majority", 3, "most"])
-def test_what_is_said_of_how_many_is_checked(require: object) -> None:
-    """One of the words of `Require`."""
-    with pytest.raises(BadMessage):
-        unpack_servers((*pack_servers(THREE)[:3], require, 0))
-
-
-@pytest.mark.parametrize("copies", [None, -1, 3, "1", True, 1.0])
-def test_what_is_said_of_copies_is_checked(copies: object) -> None:
+def test_what_is_said_of_copies_is_checked() -> None:
     """Fewer than there are servers, or 0."""
-    good = pack_servers(THREE)
-    assert unpack_servers((*good[:4], 2)) == THREE._replace(copies=2)
+    good = _question(THREE)
+    assert _servers(replace(good, copies=2)) == THREE._replace(copies=2)
     with pytest.raises(BadMessage):
-        unpack_servers((*good[:4], copies))
+        _servers(replace(good, copies=3))

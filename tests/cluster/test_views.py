@@ -7,18 +7,16 @@ import threading
 from typing import Any
 
 import pytest
-from locks.otp.bytes.control import RegSend, Send
-from locks.otp.bytes.terms import Atom, Pid
 
 import locks
+from locks.net.messages import Page, Read, Taken, encode
 from locks.node.views import sender as view_sender
-from locks.wire import pages
-from tests.cluster.nodes import A, B, C, News, Nodes, Stranger, until_connected
+from locks.ranges import replace
+from tests.cluster.nodes import A, B, C, News, Nodes, Peer, until_connected
 from tests.cluster.test_clients import program_of
 from tests.helpers import SEED, eventually
 
 TABLE = ("t",)
-CAST, OURS = Atom("$gen_cast"), Atom("$locks")
 
 
 def wanted(*rows: Any, mode: Any = "write") -> list[Any]:
@@ -26,38 +24,29 @@ def wanted(*rows: Any, mode: Any = "write") -> list[Any]:
     return [((*TABLE, row), mode, (B,), "all") for row in rows]
 
 
-class Reader(Stranger):
-    """A raw peer that reads views, and says itself what it has taken in."""
+class Reader(Peer):
+    """A peer that reads views, and says itself what it has taken in."""
 
     def __init__(self, node: locks.node.Node) -> None:
-        super().__init__(node.address)
-        self.node = node
-        self.say_hello(node.name, "reader@127.0.0.1")
-        self.me = Pid(5, "reader@127.0.0.1", 77)
+        super().__init__(node.address, node.name, "reader@127.0.0.1")
         self.said = self.messages()
         self.pages = 0
 
-    def cast(self, *term: Any, sender: Pid | None = None) -> None:
-        """Say something to the lock server."""
-        sender = sender or self.me
-        self.frame(RegSend(sender, Atom("locks_server"), (CAST, (OURS, *term))).pack())
-
     def watch(self, *lock_id: Any, number: int = 5) -> None:
         """Watch a lock id."""
-        pid = self.me._replace(number=number)
-        self.cast(Atom("watch"), pid, list(lock_id), sender=pid)
+        self.say(Read(number, lock_id))
 
-    def page(self) -> Any:
+    def page(self) -> Page:
         """The next page that comes."""
         for message in self.said:
-            if isinstance(message, Send) and message.to.number == 5:
+            if isinstance(message, Page) and message.reading == 5:
                 self.pages += 1
-                return pages.unpack_page(message.message)
+                return message
         raise AssertionError("the node has closed the connection")
 
-    def taken(self, page: Any) -> None:
+    def taken(self, page: Page) -> None:
         """Say that a page was taken in."""
-        self.cast(Atom("taken"), page.reading, page.number)
+        self.say(Taken(page.reading, page.number))
 
 
 def readings(node: locks.node.Node) -> list[Any]:
@@ -76,7 +65,7 @@ def test_a_slow_reader_is_sent_one_page_at_a_time(nodes: Nodes) -> None:
     eventually(lambda: b.statistics().watches == 1)
     known: dict[int, Any] = {}
     first = page = reader.page()
-    assert page.content.anew
+    assert page.anew
     assert page.number == 1
     agent.lock_all(wanted(*range(450, 500)), 20)
     for row in range(20):
@@ -84,16 +73,16 @@ def test_a_slow_reader_is_sent_one_page_at_a_time(nodes: Nodes) -> None:
     (reading,) = readings(b)
     assert reading.sent == 1  # nothing more, until it has taken the first one in
     while True:
-        for number in page.content.gone:
+        for number in page.gone:
             known.pop(number, None)
-        known.update({each.number: each for each in page.content.requests})
-        if page.content.complete:
+        known.update({each.number: each for each in page.requests})
+        if page.complete:
             break
         reader.taken(page)
         page = reader.page()
-        assert not page.content.anew
+        assert not page.anew
     assert sorted(each.lock_id[1] for each in known.values()) == list(range(20, 500))
-    assert page.content.version == b.server.machine.version
+    assert page.version == b.server.machine.version
     assert first.reading == page.reading
     reader.close()
 
@@ -116,13 +105,13 @@ def test_a_reader_that_takes_nothing_in_costs_little(nodes: Nodes) -> None:
     assert len(reading.due) <= view_sender.ROOM + 2
     assert reading.anew
     agent.lock_all(wanted("last"), 20)
-    reader.cast(Atom("taken"), reading.id, reading.sent)
+    reader.say(Taken(5, reading.sent))
     while True:
         page = reader.page()
-        if page.content.anew:
+        if page.anew:
             break
-    assert [each.lock_id for each in page.content.requests] == [("t", "last")]
-    assert page.content.complete
+    assert [each.lock_id for each in page.requests] == [("t", "last")]
+    assert page.complete
     reader.close()
 
 
@@ -156,7 +145,7 @@ def test_each_view_is_one_that_there_was(
 ) -> None:
     """Whatever changes while it is read: locks, releases, surrenders, ends of agents."""
     rng = random.Random(SEED)
-    monkeypatch.setattr(pages, "MOST_ITEMS", items)
+    monkeypatch.setattr(view_sender, "MOST_ITEMS", items)
     a, b, c = nodes.meet(A, B, C)
     own: list[locks.values.View] = []
     told: dict[str, list[locks.values.View]] = {A: [], C: []}
@@ -202,21 +191,22 @@ def test_pages_that_are_wrong_end_the_connection(
     with program_of(a):
         locks.watch(TABLE, [B], watcher=views.append)
     eventually(lambda: views)
-    pack_page = pages.pack_page
 
-    def pack_wrong(reading: int, number: int, content: Any) -> Any:
+    def encode_wrong(page: Any) -> bytes:
+        if not isinstance(page, Page):  # a request in it
+            return encode(page)
         monkeypatch.undo()
         if wrong == "number":
-            return pack_page(reading, number + 1, content)
+            return encode(replace(page, number=page.number + 1))
         if wrong == "too many":
-            return (*pack_page(reading, number, content)[:4], (1, False, True, [1] * 101, []))
-        return (*pack_page(reading, number, content)[:4], "content")
+            return encode(replace(page, gone=(1,) * 101))
+        return encode(replace(page, version="version"))
 
-    monkeypatch.setattr(pages, "pack_page", pack_wrong)
+    monkeypatch.setattr(view_sender, "encode", encode_wrong)
     agent = b.spawn_agent()
     agent.lock_all(wanted(1), 20)
     eventually(lambda: news.reasons())
-    assert "view" in news.reasons()[0]
+    assert ("view" if wrong == "number" else "invalid message") in news.reasons()[0]
     until_connected(a, B)
     eventually(lambda: len(views[-1].requests) == 1)
 

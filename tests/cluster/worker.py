@@ -250,16 +250,16 @@ def _hold(
     holds: list[dict[str, Any]] = []
     try:
         with locks.transaction(timeout=patience, await_nodes=chance.random() < 0.5) as tx:
-            had = {}
             for number in numbers:
                 tx.lock(["soak", number], nodes=nodes, require="majority")
-                had[number] = time.monotonic()
+                # From now on it has all of them: with `await_nodes` one may have been lost, and had again.
+                had = time.monotonic()
                 gevent.sleep(chance.random() * 0.01)
             tokens = {number: tx.token(["soak", number]) for number in numbers}
             tx.ensure_held()
             owner, sure = f"{node}/{tx.agent.id.created}", time.monotonic()
             holds = [
-                {"lock_id": each, "owner": owner, "process": node, "token": tokens[each], "asked": asked, "had": had[each], "sure": sure}
+                {"lock_id": each, "owner": owner, "process": node, "token": tokens[each], "asked": asked, "had": had, "sure": sure}
                 for each in numbers
             ]  # fmt: skip
             for number in numbers:

@@ -15,7 +15,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pykka
-from locks_leader.wire.ownership_messages import pack
 
 from locks.ownership.part import Part, Task
 from locks.runtime.monitor import current_client
@@ -90,7 +89,7 @@ class PlayedParticipant(Participant):
 
     def send(self, participant: Any, message: Any) -> None:
         """Put it on its way."""
-        self.world.send(self.me, participant, ("cast", pack(message)))
+        self.world.send(self.me, participant, ("cast", message))
 
     world: World
 

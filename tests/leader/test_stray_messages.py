@@ -9,25 +9,23 @@ import pytest
 
 import locks
 import locks_leader
-from locks.values import Atom
+from locks_leader.core.messages import Announce
+from locks_leader.letters import CallLeader, CancelCall, FromInstance
 from tests.helpers import eventually
 
 pytestmark = pytest.mark.usefixtures("here")
-
-TAG = Atom("$leader")
 
 
 def strays(instance: Any) -> list[Any]:
     """Messages of elections with something wrong in them."""
     return [
-        (TAG, Atom("announce"), instance, "not a version", None),
-        (TAG, Atom("announce"), instance, (0, 0, 0), None),  # older than everything
-        (TAG, Atom("announce"), "not an instance"),
-        (TAG, Atom("announce")),
-        (TAG, Atom("no such message"), instance, 1, 2),
-        (TAG, Atom("call"), 17),
-        (TAG, "announce", instance),
-        (TAG,),
+        FromInstance(instance, Announce("not a version", None)),  # type: ignore[arg-type]
+        FromInstance(instance, Announce((0, 0, 0), None)),  # type: ignore[arg-type]
+        FromInstance(instance, Announce(1 << 62, None)),  # of another time
+        FromInstance("not an instance", Announce(1, None)),  # type: ignore[arg-type]
+        FromInstance(instance, "no message"),  # type: ignore[arg-type]
+        CallLeader(17, None),  # type: ignore[arg-type]
+        CancelCall("x" * 1000),
     ]
 
 

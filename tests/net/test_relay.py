@@ -29,6 +29,7 @@ from locks.net.messages import (
     encode,
 )
 from locks.net.relay import RelayedLink, Relays, Switch
+from locks.ranges import replace
 from tests.helpers import SEED
 
 A, B, C, S, T, U = "a@x", "b@x", "c@x", "s@x", "t@x", "u@x"
@@ -284,10 +285,10 @@ class Node:
         self.relayed: dict[str, RelayedLink] = {}
         self.named: set[str] = set()
         self.refusals: dict[str, str] = {}
-        self.book = self.options = self.notices = self
+        self.book = self.notices = self
         self.known: dict[str, Any] = {}
         self.is_running = True
-        self.hidden = name not in world.servers
+        self.is_client = name not in world.servers
         self.posted: deque[Callable[[], object]] = deque()
         self.needs: set[str] = set()
         self.up: dict[str, tuple[int, int]] = {}
@@ -317,6 +318,7 @@ class Node:
 
     def run(self, act: Callable[..., object], *args: Any) -> None:
         """Do something in a turn."""
+        self.world.present = self.name
         act(*args)
         while self.posted:
             self.posted.popleft()()
@@ -370,6 +372,8 @@ class World:
         self.nodes: dict[str, Node] = {}
         self.silent: set[str] = set()
         self.arrived = 0
+        self.present = ""  # the node whose turn it is
+        self.fast: dict[str, float] = {}  # how many seconds the clocks of nodes are ahead
         for name in sorted({S, T, *ways}):
             self.start(name)
 
@@ -387,7 +391,7 @@ class World:
         """Connect two nodes."""
         if other not in self.nodes[one].links:
             for node, peer in ((one, other), (other, one)):
-                made = Peer(peer, self.nodes[peer].hidden, self.nodes[peer].creation)
+                made = Peer(peer, self.nodes[peer].is_client, self.nodes[peer].creation)
                 self.nodes[node].links[peer] = Connection(made)
             for node in (one, other):
                 self.nodes[node].run(self.nodes[node].relays.look, True)
@@ -444,7 +448,7 @@ def worlds(monkeypatch: pytest.MonkeyPatch) -> Callable[..., World]:
     def make(seed: int, **ways: str) -> World:
         made = World(seed, {f"{name}@x": there for name, there in ways.items()})
         monkeypatch.setattr(relay, "monotonic", lambda: made.now)
-        monkeypatch.setattr(relay, "wall", lambda: made.now)
+        monkeypatch.setattr(relay, "wall", lambda: made.now + made.fast.get(made.present, 0))
         monkeypatch.setattr(relay, "random", made.random)
         return made
 
@@ -500,6 +504,23 @@ def test_a_large_frame_waits_for_its_reader(worlds: Worlds) -> None:
     assert woken == [False]
 
 
+@pytest.mark.parametrize("said", [Relay(0, b"x"), Took(0, 1), NoWay(0, "why")])
+def test_only_its_own_server_speaks_of_a_link(worlds: Worlds, said: Relaying) -> None:
+    """What another one says of it has no effect."""
+    world = worlds(1, a=BOTH, b=BOTH)
+    world.nodes[A].needs.add(B)
+    world.settle()
+    link = world.nodes[A].relayed[B]
+    (other,) = {S, T} - {link.server}
+    message = replace(said, session=link.session)
+    node = world.nodes[A]
+    node.run(node.relays.take, node.links[other], message, encode(message))
+    world.settle()
+    assert node.relayed[B] is link
+    assert linked(world, A, B)
+    assert node.up[B] == (0, 0)
+
+
 def test_a_link_that_is_not_needed_is_closed(worlds: Worlds) -> None:
     """By the node that has opened it; the other one opens it again if it needs it."""
     world = worlds(1, a=S, b=S)
@@ -541,10 +562,14 @@ def test_what_a_silent_server_says_late_replaces_nothing(worlds: Worlds) -> None
         assert linked(world, A, B)
 
 
-def test_who_avoids_a_silent_server_takes_the_other_end_along(worlds: Worlds) -> None:
-    """It may be the end that did not open the link."""
+@pytest.mark.parametrize("fast", [{}, {A: 100.0}], ids=["same", "another"])
+def test_who_avoids_a_silent_server_takes_the_other_end_along(
+    worlds: Worlds, fast: dict[str, float]
+) -> None:
+    """It may be the end that did not open the link, and its clock may be another one."""
     for seed in range(30):
         world = worlds(seed, a=BOTH, b=BOTH)
+        world.fast = fast
         for name in (A, B):
             world.nodes[name].needs = {A, B}
         world.settle()

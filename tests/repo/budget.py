@@ -43,28 +43,28 @@ ROOMS: dict[str, Room] = {
     "the ground": Room(tuple(f"locks/{name}.py" for name in GROUND), 815),
     "the face": Room((*(f"locks/{name}.py" for name in FACE), "locks/shapes"), 1_648),
     "core": Room(("locks/core",), 4_654),
-    "runtime": Room(("locks/runtime",), 2_894),
-    "node": Room(("locks/node",), 5_824),
-    "the wire": Room(("locks/net",), 3_089),
+    "runtime": Room(("locks/runtime",), 2_900),
+    "node": Room(("locks/node",), 5_829),
+    "the wire": Room(("locks/net",), 3_093),
     "program": Room(("locks/program",), 1_342),
     "aio": Room(("locks/aio",), 753),
     "commands and pages": Room(("locks/cli", "locks/web", "locks/facts"), 2_991),
     "metrics and traces": Room(("locks/metrics", "locks/tracing"), 430),
     "groups": Room(("locks/groups",), 439),
-    "ownership": Room(("locks/ownership",), 1_344),
+    "ownership": Room(("locks/ownership",), 1_348),
     "mvcc": Room(("locks/mvcc",), 1_517),
     "engines": Room(("locks/engines",), 1_335),
     "the bench": Room(("locks/testing", "locks_pytest.py"), 2_317),
-    "elections": Room(("locks_leader",), 2_990),
+    "elections": Room(("locks_leader",), 2_991),
     "the laboratory": Room(("locks_lab",), 11_592),
-    "tests": Room(("tests",), 52_090),
+    "tests": Room(("tests",), 51_913),
     "benchmarks": Room(("benchmarks",), 5_416),
     "examples": Room(("examples",), 3_822),
 }
-SHIPPED = 45_974  # lines of code in all packages that are shipped
+SHIPPED = 45_994  # lines of code in all packages that are shipped
 PAGES = 45
 DECISIONS = 49
-WORDS = 102_595  # of both
+WORDS = 102_511  # of both
 
 
 def lines_of(room: Room) -> int:

@@ -13,7 +13,9 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
+import gevent
 import pytest
 
 import locks
@@ -163,6 +165,29 @@ def test_a_slow_callback_keeps_no_worker(kind: type[Ownership]) -> None:
     def works() -> None:
         worker = kind(("slow", str(os.getpid())), groups=4, on_lost=on_lost)
         worker.run(Backlog(range(100), groups=4, more=True), lambda task, token: began.append(task))
+
+    began: list[int] = []
+    beside = Beside(works, times=1)
+    eventually(lambda: began)
+    locks.stop()
+    beside.join()
+    assert beside.results["OwnershipEnded"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [Ownership, locks_leader.Ownership])
+def test_a_callback_that_refuses_to_end_keeps_no_worker(kind: type[Ownership]) -> None:
+    """The node ends without it."""
+
+    def on_gained(group: int, token: int) -> None:
+        began.append(group)
+        while True:
+            with suppress(gevent.GreenletExit):
+                gevent.sleep(LIMIT)
+
+    def works() -> None:
+        worker = kind(("refuses", str(os.getpid())), groups=4, on_gained=on_gained)
+        worker.run(Backlog(range(100), groups=4, more=True), lambda task, token: None)
 
     began: list[int] = []
     beside = Beside(works, times=1)

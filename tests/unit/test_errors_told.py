@@ -10,12 +10,10 @@ import pytest
 import locks
 from locks.errors import LocksError
 from locks.model import AgentId, Contender, Deadlock, Edge, RequestRecord
-from locks.otp.bytes import etf
-from locks.otp.bytes.terms import Atom
-from locks.otp.process.remote import Errors, RemoteError
-from locks.wire.refusals import pack_attributes, unpack_error
+from locks.net.actors import RemoteError
+from locks.net.messages import About, Raised, decode, encode
+from locks.net.raised import about, error_in
 
-ERRORS = Errors(pack_attributes, unpack_error)
 ME, OTHER = AgentId(1 << 40, "a@x", 0), AgentId((1 << 40) + 4097, "b@x", 1)
 ID = ("db", 17)
 RECORDS = tuple(
@@ -60,7 +58,9 @@ EXAMPLES = [error for examples in KINDS.values() for error in examples]
 
 def sent(error: Exception) -> Exception | None:
     """An exception as it arrives elsewhere."""
-    return ERRORS.unraised(etf.decode(etf.encode(ERRORS.raised(error))))
+    raised = decode(encode(Raised(1, type(error).__name__, str(error), about(error))))
+    assert isinstance(raised, Raised)
+    return error_in(raised)
 
 
 def test_each_kind_is_here() -> None:
@@ -96,13 +96,10 @@ def test_an_error_keeps_its_attributes(error: LocksError) -> None:
             assert getattr(again, name) == getattr(error, name)
 
 
-def test_what_is_ill_formed_is_left_out() -> None:
-    """An attribute that is not what it should be; an error that lacks what it is about is a `RemoteError`."""
-    raised = Atom("$raised")
-    late: Any = ERRORS.unraised((raised, "LockTimeout", "late", {"holders": 7, "timeout": 1, 5: 6}))
-    assert (late.holders, late.timeout) == ((), 1)
-    odd: Any = ERRORS.unraised((raised, "NotHeld", "not held", {"lock_id": [], "__class__": "x"}))
-    assert type(odd) is RemoteError
-    assert (str(odd), odd.kind) == ("NotHeld: not held", "NotHeld")
-    assert type(ERRORS.unraised((raised, "assert_never", "x", {}))) is RemoteError
-    assert ERRORS.unraised((raised, 7, "x", {})) is None
+def test_what_is_not_what_it_should_be_is_left_out() -> None:
+    """An attribute of another type; an error that lacks what it is about is a `RemoteError` for who has asked."""
+    wrong: Any = locks.LockTimeout("late", lock_ids=[ID], holders=[7], timeout=1)  # type: ignore[list-item]
+    late: Any = sent(wrong)
+    assert (late.holders, late.timeout, late.lock_ids) == ((), 1, (ID,))
+    assert error_in(Raised(1, "NotHeld", "not held", About())) is None
+    assert error_in(Raised(1, "assert_never", "x", About())) is None

@@ -40,21 +40,12 @@ from locks.facts.pictures import FORMATS
 from locks.facts.stories import why
 from locks.lock_ids import check_lock_id
 from locks.model import AgentId, Deadlock, Edge, LockId, RequestRecord, blocks, related, show
+from locks.net.messages import Call, Reply, decode, encode
 from locks.node.history import begin, replay
 from locks.node.observing.record import Record
 from locks.node.observing.statistics import Counters
 from locks.node.observing.times import Times
-from locks.otp.bytes import etf
-from locks.otp.bytes.fields import BadMessage
-from locks.otp.bytes.terms import Atom
-from locks.ranges import LONGEST_NAME, LONGEST_TEXT, MOST_EDGES
-from locks.wire.facts import (
-    is_question,
-    pack_answer,
-    pack_question,
-    unpack_answer,
-    unpack_question,
-)
+from locks.ranges import LONGEST_NAME, LONGEST_TEXT, MOST_EDGES, replace
 from tests.helpers import SEED
 
 ME = AgentId(1 << 40, "a@x", 0)
@@ -176,14 +167,14 @@ def handle(recorded: Record, message: ServerMessage) -> None:
             ("\x1b[2J",),
             ("agent-1@x",),
             ("für", b"\xff"),
-            (Atom("a"), (Atom("b'"), 1.5)),
-            (Atom("locks_leader"), "chief"),
-            (Atom("locks_leader"), Atom("sync"), "chief of all"),
-            (Atom("locks_leader"), 'a "b" merge'),
-            (Atom("locks_leader"), "two\nlines"),
-            (Atom("locks_leader"), ("jobs", Atom("x"), 17)),
-            (Atom("locks_leader"), 17),
-            (Atom("locks_leader"), "chief", "below it"),
+            ("a", ("b'", 1.5)),
+            ("$election", "chief"),
+            ("$election merge", "chief of all"),
+            ("$election", 'a "b" merge'),
+            ("$election", "two\nlines"),
+            ("$election", ("jobs", "x", 17)),
+            ("$election", 17),
+            ("$election", "chief", "below it"),
             ('election "chief"',),
         ],
     ],
@@ -201,7 +192,6 @@ ELEMENTS = st.recursive(
     | st.floats(allow_nan=False, allow_infinity=False)
     | st.text()
     | st.binary(max_size=5)
-    | st.builds(Atom, st.text(max_size=5).filter(str.isprintable))
     | st.from_regex(r"[-+_0-9.exb'\"(\[*/ ]{1,6}", fullmatch=True),
     lambda inner: st.lists(inner, min_size=1, max_size=3).map(tuple),
     max_leaves=4,
@@ -245,11 +235,11 @@ def test_a_near_miss_is_answered_with_what_is_there() -> None:
 
 def test_the_locks_of_elections_have_names() -> None:
     """Also without quotes, as one may type them; what names none is refused."""
-    lock_id = (Atom("locks_leader"), "chief")
+    lock_id = ("$election", "chief")
     assert show(lock_id) == 'election "chief"'
     assert parse_id("election chief") == lock_id
     assert show(parse_id("election chief merge")) == 'election "chief" merge'
-    assert group_name((Atom("locks_leader"), list(lock_id))) == 'candidates of election "chief"'
+    assert group_name(lock_id) == 'candidates of election "chief"'
     for wrong in ("election ", "election 'a", 'election "a", "b"'):
         with pytest.raises(locks.errors.InvalidLockId, match=r"is not an election"):
             parse_id(wrong)
@@ -281,13 +271,8 @@ QUESTIONS: list[Question] = [
 
 @pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: type(question).__name__)
 def test_questions(question: Question) -> None:
-    """Each arrives as it was sent; of one with a field that is wrong, nothing is taken in."""
-    term = etf.decode(etf.encode(pack_question(question)))
-    assert is_question(term)
-    assert unpack_question(term) == question
-    for at in range(2, len(term)):
-        with pytest.raises(BadMessage):
-            unpack_question((*term[:at], 1.5, *term[at + 1 :]))
+    """Each arrives as it was sent."""
+    assert decode(encode(Call(1, question))) == Call(1, question)
 
 
 def test_the_largest_pages() -> None:
@@ -301,7 +286,7 @@ def test_the_largest_pages() -> None:
     more = True
     while more:
         page = recorded.requests(None, after, lambda _: "127.0.0.1:1")
-        assert unpack_answer(etf.decode(etf.encode(pack_answer(page)))) == page
+        assert decode(encode(Reply(1, page))) == Reply(1, page)
         assert page.requests
         after, more = page.requests[-1].request.number, page.more
         count += len(page.requests)
@@ -312,7 +297,7 @@ def test_the_largest_pages() -> None:
     clients = ClientPage(("n" * LONGEST_NAME,) * MOST_CLIENTS, True)
     why = "w" * LONGEST_TEXT
     for answer in (deadlocks, clients, Broken(False, why), Untold(why)):
-        assert unpack_answer(etf.decode(etf.encode(pack_answer(answer)))) == answer
+        assert decode(encode(Reply(1, answer))) == Reply(1, answer)
 
 
 def test_whom_a_question_is_for() -> None:
@@ -371,7 +356,7 @@ def test_a_circle_has_no_root() -> None:
 def test_names_in_pictures() -> None:
     """Whatever a label has in it, the picture is one."""
     fact = RequestFact(record(1, ("a",), HOLDER), 1, 1, 2, 'x"\\]<b>`#', "", 0, "")
-    waiting = fact._replace(request=record(2, ("a",), NEXT, "waiting"))
+    waiting = replace(fact, request=record(2, ("a",), NEXT, "waiting"))
     waits = waits_of((fact, waiting))
     assert '"]<' not in FORMATS["mermaid"](waits)
     assert 'x\\"\\\\]<b>' in FORMATS["dot"](waits)
@@ -384,7 +369,7 @@ def test_a_drawing() -> None:
     requests += [(agent, ("a",), "write") for agent in agents[1:]]
     requests += [(agents[3], ("b",), "write"), (agents[2], ("b",), "write")]
     fact = RequestFact(record(1, ("z",), HOLDER), 1, 1, 2, 'x"\\]<b>&\0\ud800', "", 0, "")
-    waiting = fact._replace(request=record(2, ("z",), NEXT, "waiting"))
+    waiting = replace(fact, request=record(2, ("z",), NEXT, "waiting"))
     for waits in (table_of(*requests), waits_of((fact, waiting)), waits_of(())):
         drawing = ElementTree.fromstring(FORMATS["svg"](waits))
         inner = drawing.findall("{http://www.w3.org/2000/svg}g")

@@ -20,7 +20,7 @@ from locks.core.server.table import LockTable
 from locks.errors import InvalidOption, LimitExceeded
 from locks.lock_ids import counted
 from locks.model import MODES, AgentId, LockId, Mode, RequestRecord, covers
-from locks.net.budgets import Limits
+from locks.net.messages import Limits
 from locks.program.settings import read_settings
 from tests.helpers import SEED
 

@@ -18,9 +18,6 @@ from hypothesis import strategies as st
 from locks.core.server.table import LockTable
 from locks.errors import InvalidLockId
 from locks.lock_ids import DEEPEST, LARGEST, MOST_ELEMENTS, check_lock_id
-from locks.otp.bytes.etf import encode
-from locks.otp.bytes.etf_decode import decode
-from locks.otp.bytes.terms import Atom, ImproperList, Pid, Reference, Term
 from locks.words import show
 from tests.lockstep import agent
 
@@ -157,28 +154,6 @@ def test_equal_times_in_different_zones_are_one_lock() -> None:
     """Whoever names a time in its own zone means the same."""
     time = datetime(2026, 11, 28, 9, 30, tzinfo=BERLIN)
     assert check_lock_id((time,)) == check_lock_id((time.astimezone(timezone.utc),))
-
-
-@given(st.lists(PLAIN | st.tuples(PLAIN, st.tuples(PLAIN)), min_size=1, max_size=5).map(tuple))
-def test_what_is_accepted_can_be_sent(lock_id: Any) -> None:
-    """So an id that works in one program works with servers, too."""
-    assert decode(encode(list(check_lock_id(lock_id)))) == list(lock_id)
-
-
-@pytest.mark.parametrize(
-    "element",
-    [
-        Atom("a"),
-        Term(b"j"),
-        Pid(1, "a@h", 2),
-        Reference("a@h", 1, (1, 2)),
-        ImproperList((1,), 2),
-    ],
-)
-def test_what_erlang_has_in_lock_ids_stays_what_it_is(element: Any) -> None:
-    """So it goes back to Erlang as the same term."""
-    (found,) = check_lock_id((element,))
-    assert (found, type(found)) == (element, type(element))
 
 
 def test_1_and_true_and_1_0_are_one_lock() -> None:

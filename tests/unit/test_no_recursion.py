@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from locks.core.server.machine import ServerMachine
 from locks.core.server.table import LockTable
 from locks.core.server.tree import Slot
-from locks.groups.wire import to_group
+from locks.groups.names import to_group
 from locks.lock_ids import MOST_ELEMENTS
 from locks.model import InvalidOption, LockId, Mode
-from locks.otp.bytes.etf import EncodeError, encode
+from locks.net.values import Unsendable, Values
 from locks.ownership.groups import stable_hash
 from tests.lockstep import agent
 
@@ -94,8 +94,9 @@ def _deep(depth: int) -> Any:
 @pytest.mark.slow
 def test_what_is_too_deep_to_be_sent_is_refused_by_a_clear_error() -> None:
     """Terms, names of groups and resources have a greatest depth; a stack is not what limits them."""
-    with pytest.raises(EncodeError, match="deep"):
-        encode(_deep(100_000))
+    values = Values(lambda ref: ("a@x", 1), lambda node, target: None)
+    with pytest.raises(Unsendable, match="deep"):
+        values.pack(_deep(100_000))
     with pytest.raises(InvalidOption, match="deep"):
         to_group(_deep(100_000))
     with pytest.raises(InvalidOption, match="deep"):

@@ -9,7 +9,6 @@ from unittest.mock import Mock
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from locks.otp.bytes.terms import Atom
 
 from locks.core.facts import DeadlockFact, MemberFact, NodeFact, RequestFact
 from locks.core.statistics import Leading
@@ -20,6 +19,7 @@ from locks.facts.look import Look
 from locks.model import AgentId, Deadlock, Edge, LockId, show
 from locks.node.observing.elections import ELECTION_ID
 from locks.node.ports import Servers
+from locks.ranges import replace
 from locks.web import picture as pictures
 from locks.web.changes import (
     Changes,
@@ -52,7 +52,7 @@ def fact(
 def look(*facts: RequestFact, **more: Any) -> Look:
     """What is seen, when these requests are there."""
     nodes = more.pop("nodes", (node("a@x", 20 * SECOND, SECOND),))
-    return Look(20.0, 1, 1, 1, nodes, waits_of(facts))._replace(**more)
+    return Look(20.0, 1, 1, 1, nodes, replace(waits_of(facts)), **more)
 
 
 def deadlock(at: int, server: str, number: int = 1) -> DeadlockFact:
@@ -127,7 +127,7 @@ def chief(on: AgentId, term: int) -> tuple[RequestFact, NodeFact]:
     held = fact(5, (ELECTION_ID, "chief"), on)
     said = node(on.node)
     leading = (Leading(show(("chief",)), True, term),)
-    return held, said._replace(statistics=said.statistics._replace(leaders=leading))
+    return held, replace(said, statistics=replace(said.statistics, leaders=leading))
 
 
 def member(group: Any, on: str) -> MemberFact:
@@ -138,9 +138,8 @@ def member(group: Any, on: str) -> MemberFact:
 def test_who_leads_and_who_is_in_which_group() -> None:
     """Who leads is shown at once; when the programs were asked, the term and the followers, too. Elections are no groups."""
     held, leader = chief(HOLDER, 3)
-    lock_id = [ELECTION_ID, "chief"]
-    members = [member((ELECTION_ID, lock_id), agent.node) for agent in (HOLDER, NEXT, LAST)]
-    members += [member((ELECTION_ID, Atom("workers"), lock_id), "w@x")]
+    members = [member(("$election", "chief"), agent.node) for agent in (HOLDER, NEXT, LAST)]
+    members += [member(("$election workers", "chief"), "w@x")]
     members += [member("printers", name) for name in ("p@x", "p@x", "q@x")]
     around = Around((leader,), tuple(members), (("s@x", "it is stopped"),))
     (row,) = picture_of(look(held))["locks"].values()

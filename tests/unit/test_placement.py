@@ -11,13 +11,11 @@ import pytest
 from locks.errors import InvalidOption
 from locks.lock_ids import counted
 from locks.node.ports import Scope, Servers
-from locks.otp.bytes.etf import decode, encode
-from locks.otp.bytes.terms import Atom, Pid
 from tests.helpers import SEED
 
 NAMES = tuple(f"{letter}@10.0.0.1" for letter in "abcdefgh")
 THREE = Servers(NAMES, "majority", 3)
-LEADER = Atom("locks_leader")
+LEADER, MERGE = "$election", "$election merge"
 
 
 def on(*lock_id: Any, servers: Servers = THREE) -> str:
@@ -29,7 +27,7 @@ def test_where_an_id_is_never_changes() -> None:
     """Programs of all versions must agree: another answer than this one would give a lock two holders."""
     ids: tuple[tuple[Any, ...], ...] = (
         *(("accounts",), ("accounts", "ann", 17), ("",), ("ä",), (b"accounts",), (b"",)),
-        *((0,), (17,), (-1,), (1 << 70,), (1.5,), (None,), (("a", 1),), (Atom("accounts"),)),
+        *((0,), (17,), (-1,), (1 << 60,), (1.5,), (None,), (("a", 1),), (1e300,)),
     )
     assert [on(*each) for each in ids] == [
         *("bdh", "bdh", "efh", "cef", "deg", "adg"),
@@ -51,11 +49,11 @@ def test_the_first_element_decides() -> None:
 def test_the_name_decides_of_elections() -> None:
     """Their ids begin with one element, and would all be together."""
     for name in range(100):
-        assert on(LEADER, name) == on(LEADER, Atom("sync"), name) == on(name)
+        assert on(LEADER, name) == on(MERGE, name) == on(name)
     assert len({on(LEADER, name) for name in range(100)}) > 20
 
 
-@pytest.mark.parametrize("lock_id", [(LEADER,), (LEADER, Atom("sync"))])
+@pytest.mark.parametrize("lock_id", [(LEADER,), (MERGE,)])
 def test_an_id_above_ids_on_different_servers_is_refused(lock_id: tuple[Any, ...]) -> None:
     """No server could grant it; to look at it is to look at all servers. Without copies it is an id as any other."""
     with pytest.raises(InvalidOption, match="it covers ids that are on different servers"):
@@ -65,22 +63,15 @@ def test_an_id_above_ids_on_different_servers_is_refused(lock_id: tuple[Any, ...
 
 
 def test_elements_that_are_one_in_a_lock_table_are_together() -> None:
-    """Equal ones, and those that servers decode to the same value."""
+    """Equal ones."""
     alike: list[list[Any]] = [
-        [1, 1.0, True, Atom("true")],
-        [0, 0.0, -0.0, False, Atom("false")],
-        [None, Atom("undefined")],
-        [1e300, int(1e300)],
+        [1, 1.0, True],
+        [0, 0.0, -0.0, False],
+        [float(1 << 62), 1 << 62],
         [("a", 1, (2.0,)), ("a", True, (2,))],
-        [Pid(1, "a@h", 2), (1, "a@h", 2)],
     ]
     for each in alike:
         assert len({on(element) for element in each}) == 1, each
-    rng = random.Random(SEED)
-    for _ in range(300):
-        element = rng.choice((rng.random(), rng.randrange(-9, 9), str(rng.random()), Atom("x")))
-        sent = decode(encode([(element,)]))[0]
-        assert on(*sent) == on(element)
 
 
 def test_ids_are_spread_evenly_and_stay_where_they_are() -> None:

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from locks.otp.bytes.fields import BadMessage
-from locks.wire import versions
-from locks.wire.versions import ASKED, DAY, TAKEN, TOLD, check_version, seconds_ahead, taken_over
+from locks.net import versions
+from locks.net.messages import BadMessage
+from locks.net.versions import ASKED, DAY, TAKEN, TOLD, check_version, seconds_ahead, taken_over
 
 NOW = 1_800_000_000 * 1_000_000
 

@@ -16,6 +16,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from locks.errors import InvalidOption
+from locks.model import check_node_name
 from locks.net.link import Link
 from locks.net.messages import Agree, BadMessage, Done, brief
 from locks.node.ports import Servers
@@ -74,6 +76,11 @@ def _servers(said: Agree) -> Servers:
     Raises:
         BadMessage: There can't be such a set.
     """
+    try:
+        for name in said.nodes:
+            check_node_name(name)
+    except InvalidOption as error:
+        raise BadMessage(str(error)) from None
     if list(said.nodes) != sorted(set(said.nodes)):
         raise BadMessage(f"{brief(list(said.nodes))} should be nodes, sorted")
     if not said.copies < len(said.nodes):

@@ -1,0 +1,90 @@
+"""Values that actors of different nodes say to each other: there and back, and what hostile ones may cost."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import time
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.msgpack import Ext
+
+from locks.net.messages import BadMessage, encode
+from locks.net.values import LARGE_INT, MAPPING, TUPLE, Values
+
+MODULUS = (1 << 61) - 1  # of Python's hashes of numbers
+NOBODY: Any = None
+VALUES = Values(NOBODY, NOBODY)
+SCALARS = (
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False)
+    | st.text(st.characters(exclude_categories=["Cs"]), max_size=9) | st.binary(max_size=9)
+)  # fmt: skip
+KEYS = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=3).map(tuple), max_leaves=4)
+
+
+def _containers(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    several = st.lists(inner, max_size=4)
+    return several | several.map(tuple) | st.dictionaries(KEYS, inner, max_size=4)
+
+
+def exact(value: Any) -> Any:
+    """Something that is equal for two values of the same types, and for no others."""
+    if isinstance(value, dict):
+        return (dict, [(exact(key), exact(each)) for key, each in value.items()])
+    if isinstance(value, list | tuple):
+        return (type(value), *map(exact, value))
+    return (type(value), repr(value))
+
+
+@given(st.recursive(SCALARS, _containers, max_leaves=25))
+def test_there_and_back(value: Any) -> None:
+    """What is packed is unpacked, with its types and the order of dictionaries."""
+    assert exact(VALUES.unpack(VALUES.pack(value))) == exact(value)
+
+
+def large(number: int) -> Ext:
+    """A number of more than 64 bits."""
+    return Ext(LARGE_INT, number.to_bytes(20, "big", signed=True))
+
+
+ALIKE = {
+    "numbers": [large(n * MODULUS) for n in range(1, 20_000)],
+    "tuples": [
+        Ext(TUPLE, encode([n * MODULUS for n in each]))
+        for each in itertools.product(range(7), repeat=5)
+    ],
+}
+
+
+@pytest.mark.parametrize("keys", ALIKE.values(), ids=list(ALIKE))
+def test_keys_with_one_hash(keys: list[Ext]) -> None:
+    """A dictionary of them would take long to make; it is refused at once, in either form."""
+    begin = time.thread_time()
+    pairs = [each for key in keys for each in (key, 1)]
+    with pytest.raises(BadMessage, match="more than 100 keys of a map have the same hash"):
+        VALUES.unpack(encode([Ext(MAPPING, encode(pairs))]))
+    plain = b"\xdf" + len(keys).to_bytes(4, "big") + b"".join(encode(each) for each in pairs)
+    with pytest.raises(BadMessage, match="hashable"):
+        VALUES.unpack(plain)
+    assert time.thread_time() - begin < 1
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes(data: bytes) -> None:
+    """They are a value, or refused."""
+    for body in (data, encode(Ext(MAPPING, data)), encode(Ext(TUPLE, data))):
+        with contextlib.suppress(BadMessage):
+            VALUES.unpack(body)
+
+
+def test_deep_nesting() -> None:
+    """It is refused, in every form."""
+    body = encode(1)
+    for _ in range(2000):
+        body = encode(Ext(TUPLE, b"\x91" + body))
+    for each in (body, b"\x91" * 100_000 + b"\1"):
+        with pytest.raises(BadMessage):
+            VALUES.unpack(each)
