@@ -64,7 +64,7 @@ ROOMS: dict[str, Room] = {
 SHIPPED = 45_988  # lines of code in all packages that are shipped
 PAGES = 44
 DECISIONS = 49
-WORDS = 99_285  # of both
+WORDS = 99_302  # of both
 
 
 def lines_of(room: Room) -> int:
