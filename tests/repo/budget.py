@@ -56,15 +56,15 @@ ROOMS: dict[str, Room] = {
     "engines": Room(("locks/engines",), 1_335),
     "the bench": Room(("locks/testing", "locks_pytest.py"), 2_317),
     "elections": Room(("locks_leader",), 2_991),
-    "the laboratory": Room(("locks_lab",), 11_591),
-    "tests": Room(("tests",), 51_701),
+    "the laboratory": Room(("locks_lab",), 11_592),
+    "tests": Room(("tests",), 51_911),
     "benchmarks": Room(("benchmarks",), 5_416),
-    "examples": Room(("examples",), 3_610),
+    "examples": Room(("examples",), 3_822),
 }
-SHIPPED = 45_988  # lines of code in all packages that are shipped
-PAGES = 44
+SHIPPED = 45_989  # lines of code in all packages that are shipped
+PAGES = 45
 DECISIONS = 49
-WORDS = 99_302  # of both
+WORDS = 102_363  # of both
 
 
 def lines_of(room: Room) -> int:
