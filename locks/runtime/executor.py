@@ -72,6 +72,9 @@ STOPPED = "the program's node was stopped; start one with locks.start()"
 LAST_CALLS = 5.0  # seconds to wait, when it is stopped, until the program's functions have returned
 PATIENCE = 1.0  # seconds to wait, at the end, until the thread rests, or its greenlets have ended
 
+# What a hub imports is imported with this module, so that a fork waits for it (`locks.runtime.forked`).
+_IMPORTED = (gevent.config.loop, gevent.config.format_context)
+
 Work = tuple["Callable[..., object]", tuple[Any, ...]]
 
 

@@ -20,13 +20,7 @@ from typing import Any
 
 __all__ = ["forked_from"]
 
-OURS = (
-    "locks",
-    "locks_leader",
-    "gevent",
-    "greenlet",
-    "pykka",
-)  # with what they stand on
+OURS = ("locks", "locks_leader", "gevent", "greenlet", "pykka")
 PATIENCE = 10.0  # seconds that a fork waits for imports at most
 
 _parent = 0

@@ -86,8 +86,6 @@ FORKS = """
 import os, random, signal, sys, threading, time
 import locks, locks_leader
 
-with locks.Lock(("first",)):  # all modules are loaded: Python can't fork while another thread loads one
-    locks_leader.Election("first").run(lambda leadership: None)
 refused = locks.errors.NodeNotRunning
 chance, over = random.Random(int(sys.argv[1])), False
 
