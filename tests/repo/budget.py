@@ -42,7 +42,7 @@ GROUND = ("errors", "lock_ids", "model", "ranges", "version", "words")
 ROOMS: dict[str, Room] = {
     "the ground": Room(tuple(f"locks/{name}.py" for name in GROUND), 815),
     "the face": Room((*(f"locks/{name}.py" for name in FACE), "locks/shapes"), 1_648),
-    "core": Room(("locks/core",), 4_654),
+    "core": Room(("locks/core",), 4_639),
     "runtime": Room(("locks/runtime",), 2_895),
     "node": Room(("locks/node",), 5_829),
     "the wire": Room(("locks/net",), 3_093),
@@ -55,16 +55,16 @@ ROOMS: dict[str, Room] = {
     "mvcc": Room(("locks/mvcc",), 1_517),
     "engines": Room(("locks/engines",), 1_335),
     "the bench": Room(("locks/testing", "locks_pytest.py"), 2_317),
-    "elections": Room(("locks_leader",), 2_991),
-    "the laboratory": Room(("locks_lab",), 11_591),
-    "tests": Room(("tests",), 51_701),
+    "elections": Room(("locks_leader",), 2_980),
+    "the laboratory": Room(("locks_lab",), 11_568),
+    "tests": Room(("tests",), 51_918),
     "benchmarks": Room(("benchmarks",), 5_416),
-    "examples": Room(("examples",), 3_610),
+    "examples": Room(("examples",), 3_822),
 }
-SHIPPED = 45_988  # lines of code in all packages that are shipped
-PAGES = 44
+SHIPPED = 45_939  # lines of code in all packages that are shipped
+PAGES = 45
 DECISIONS = 49
-WORDS = 99_285  # of both
+WORDS = 102_363  # of both
 
 
 def lines_of(room: Room) -> int:
