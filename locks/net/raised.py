@@ -74,7 +74,7 @@ def error_in(raised: Raised) -> LocksError | None:
         return None
     parameters = inspect.signature(found.__init__).parameters
     anything = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
-    told = {**raised.about.plain, **{name: getattr(raised.about, name) for name in _FIELDS}}
+    told = {**{name: getattr(raised.about, name) for name in _FIELDS}, **raised.about.plain}
     known = {
         name: value
         for name, value in told.items()
