@@ -535,7 +535,7 @@ def decode(body: bytes) -> Frame:
         strange = _strange(body)
         if strange is not None:
             raise strange from None
-        raise BadMessage(f"{error}: {brief(body)}") from None
+        raise BadMessage(f"{str(error)[:BRIEF]}: {brief(body)}") from None
 
 
 class StrangeQuestion(StrangeMessage):
@@ -581,4 +581,4 @@ def decode_part(data: bytes, kind: type[T]) -> T:
     try:
         return msgspec.msgpack.decode(data, type=kind, dec_hook=checked)
     except (ValueError, RecursionError) as error:  # msgspec's are of the first kind
-        raise BadMessage(f"{error}: {brief(data)}") from None
+        raise BadMessage(f"{str(error)[:BRIEF]}: {brief(data)}") from None

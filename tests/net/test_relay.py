@@ -344,13 +344,13 @@ class Node:
         link = self.relayed[to]
         sent, got = self.up[to]
         self.up[to] = (sent + 1, got)
-        about = (self.name, self.creation, to, link.peer.creation, sent, size)
+        about = (self.name, self.creation, to, link.peer.incarnation, sent, size)
         link.send(msgspec.msgpack.encode((*about, bytes(size))))
 
     def on_frame(self, link: RelayedLink, frame: bytes) -> None:
         """Take in a frame: it is the next one, and for this incarnation."""
         name, creation, to, to_creation, count, size, data = msgspec.msgpack.decode(frame)
-        assert (name, creation) == (link.peer.name, link.peer.creation)
+        assert (name, creation) == (link.peer.name, link.peer.incarnation)
         assert (to, to_creation) == (self.name, self.creation)
         sent, got = self.up[name]
         assert (count, size) == (got, len(data))
@@ -466,7 +466,7 @@ def linked(world: World, one: str, other: str) -> bool:
         assert here is there
         return False
     assert here.session == there.session
-    assert (here.peer.creation, there.peer.creation) == (
+    assert (here.peer.incarnation, there.peer.incarnation) == (
         world.nodes[other].creation,
         world.nodes[one].creation,
     )
