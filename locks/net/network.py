@@ -19,8 +19,6 @@ checks that found no input. So a program that was held up reads its input before
 A program that is stopped for a while, or whose machine sleeps, sends no heartbeats, and others count
 it as lost. So it drops its own connections when it goes on, before it reads anything from them. It
 knows the time from a clock that counts the sleep of the machine (`look_awake`).
-
-Source: "Network Protocol" and "Distributed Erlang" in the documentation of Erlang/OTP.
 """
 
 from __future__ import annotations
@@ -169,11 +167,6 @@ class Network:
         self._overdue_at = math.inf  # when it has sent none for too long; each question looks at it
         # The thread that sends heartbeats waits for its release.
         self._nudge = native_lock()
-
-    @property
-    def creation(self) -> int:
-        """The incarnation, as pids have it."""
-        return self.incarnation & 0xFFFFFFFF
 
     @property
     def is_deserted(self) -> bool:
