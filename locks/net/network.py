@@ -3,13 +3,12 @@
 Theory of operation
 -------------------
 The known nodes are in a book (`locks.net.book`), and one greenlet dials those that are due. Another
-one keeps the *door*
-(`locks.net.door`), where strangers prove themselves. Each attempt to connect, from either
-side, has its own greenlet with a time limit. After the handshake there is a `Link`, which needs no
-greenlet.
+one keeps the *door* (`locks.net.door`), where strangers prove themselves. Each attempt to connect,
+from either side, has its own greenlet with a time limit. After the hello there is a `Link`, which
+needs no greenlet.
 
 Of several connections with nodes of one name, one is kept. This is decided after they have proven
-themselves (`locks.net.admission`). Decisions of handshakes, and all work of links, happen in
+themselves (`locks.net.admission`). Decisions of hellos, and all work of links, happen in
 the node's turn. Dials and the door run in the hub of the node's executor.
 
 Heartbeats: a native thread sends them over each link, so they continue while the program computes. A
