@@ -64,7 +64,7 @@ ROOMS: dict[str, Room] = {
 SHIPPED = 45_933  # lines of code in all packages that are shipped
 PAGES = 45
 DECISIONS = 49
-WORDS = 102_345  # of both
+WORDS = 102_900  # of both
 
 
 def lines_of(room: Room) -> int:
