@@ -168,11 +168,6 @@ class Network:
         self._nudge = native_lock()
 
     @property
-    def creation(self) -> int:
-        """The incarnation, as pids have it."""
-        return self.incarnation & 0xFFFFFFFF
-
-    @property
     def is_deserted(self) -> bool:
         """Whether no node is connected, or about to connect."""
         return not self.links and (self._door is None or not self._door.strangers)

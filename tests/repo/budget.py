@@ -45,7 +45,7 @@ ROOMS: dict[str, Room] = {
     "core": Room(("locks/core",), 4_639),
     "runtime": Room(("locks/runtime",), 2_895),
     "node": Room(("locks/node",), 5_829),
-    "the wire": Room(("locks/net",), 3_093),
+    "the wire": Room(("locks/net",), 3_087),
     "program": Room(("locks/program",), 1_342),
     "aio": Room(("locks/aio",), 753),
     "commands and pages": Room(("locks/cli", "locks/web", "locks/facts"), 2_991),
@@ -61,10 +61,10 @@ ROOMS: dict[str, Room] = {
     "benchmarks": Room(("benchmarks",), 5_416),
     "examples": Room(("examples",), 3_822),
 }
-SHIPPED = 45_939  # lines of code in all packages that are shipped
+SHIPPED = 45_933  # lines of code in all packages that are shipped
 PAGES = 45
 DECISIONS = 49
-WORDS = 102_345  # of both
+WORDS = 102_900  # of both
 
 
 def lines_of(room: Room) -> int:
