@@ -8,7 +8,7 @@ There is one root with three kinds, so that a program can tell them apart:
 * `DeadlockAborted`: the transaction was aborted to resolve a deadlock. Running it again helps.
 
 Each error has typed attributes with the details, and survives `pickle`. Errors that another node
-sends to a client have the attributes, too (`locks.wire.refusals`).
+sends to a client have the attributes, too (`locks.net.raised`).
 """
 
 from __future__ import annotations

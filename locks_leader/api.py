@@ -88,7 +88,7 @@ def start(
         behaviour: The class with the callbacks.
         *args: The arguments of its `init`.
         resource: What the election is about; the name of the class by default. Instances with the
-            same resource take part in the same election. Any value that has an Erlang term.
+            same resource take part in the same election. Any value that an element of a lock id may have.
         role: `"candidate"` stands for election, `"worker"` only follows.
         name: A name under which other nodes reach it (`node.remote(name, node)`).
         policy: Who may lead when the network is split: `"island"` (each part has a leader),

@@ -2,7 +2,7 @@
 
 The class is a callback module, an instance of it the state. Callbacks run in the instance's actor, one
 at a time; while one blocks, nothing else happens there. What they send to other nodes must be made of
-numbers, text, bytes, tuples, lists, dictionaries, atoms, and references to actors. On the same node
+numbers, text, bytes, tuples, lists, dictionaries, and references to actors. On the same node
 objects are passed on as they are: do not change them afterwards.
 """
 

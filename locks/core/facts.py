@@ -1,6 +1,6 @@
 """Questions to a lock server about itself, and its answers: requests, deadlocks, its node, what is done.
 
-These are plain values, sent between nodes as terms (`locks.wire.facts`). Times are microseconds
+These are plain values, sent between nodes as they are (`locks.net.messages`). Times are microseconds
 since 1970 by the clock of the lock server's node. Each answer contains the present time of that
 clock, so durations do not depend on the clock of the node that asks.
 """

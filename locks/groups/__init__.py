@@ -10,13 +10,12 @@ be slightly outdated.
     for printer in groups.members("printers"):
         printer.tell("a page")
 
-The name of a group is any value that Erlang has a term for: text, numbers, tuples, atoms. Groups of
-different *scopes* have nothing to do with each other. The default scope is that of the original's
-`locks_pg`; `scope="pg"` is OTP's own default. Nodes see each other's groups of a scope once both have
-used it; an Erlang node, when its `pg` runs for that scope.
+The name of a group is a plain value, like an element of a lock id: text, a number, or a tuple of such.
+Groups of different *scopes* have nothing to do with each other. The default scope is that of the
+original's `locks_pg`. Nodes see each other's groups of a scope once both have used it.
 
 * `table.py`: which actors are members of which groups; pure.
-* `wire.py`: the messages of `pg`, as terms and back.
+* `names.py`: the names of groups.
 * `scope.py`: one scope of one node.
 * `api.py`: what programs call.
 

@@ -42,7 +42,7 @@ def join(
         node: The node of the actors; this program's node by default.
 
     Raises:
-        InvalidOption: The group has no term, or a member is not an actor of this node.
+        InvalidOption: The group's name is not a plain value, or a member is not an actor of this node.
         MisuseError: Something else has the name of the scope.
         NodeNotRunning: The node was stopped.
 
@@ -69,7 +69,7 @@ def leave(
         Whether at least one of them was in the group.
 
     Raises:
-        InvalidOption: The group has no term, or a member is not an actor of this node.
+        InvalidOption: The group's name is not a plain value, or a member is not an actor of this node.
         MisuseError: Something else has the name of the scope.
         NodeNotRunning: The node was stopped.
 
@@ -97,7 +97,7 @@ def members(
         group.
 
     Raises:
-        InvalidOption: The group has no term.
+        InvalidOption: The group's name is not a plain value.
         MisuseError: Something else has the name of the scope.
         NodeNotRunning: The node was stopped.
 
@@ -153,7 +153,7 @@ def monitor(
         The monitor, with the current `members` and `cancel()`.
 
     Raises:
-        InvalidOption: The group has no term, or the watcher is neither a callable nor the reference
+        InvalidOption: The group's name is not a plain value, or the watcher is neither a callable nor the reference
             of an actor of this node.
         MisuseError: Something else has the name of the scope.
         NodeNotRunning: The node was stopped.

@@ -112,7 +112,6 @@ class Exchange:
         self._parts = parts
         self._serial = itertools.count(1)
         self._calls: dict[int, tuple[str, Told]] = {}  # that wait for an answer
-        self._owed: dict[str, int] = {}  # calls of others that wait for an answer here, by node
 
     # --- From this node -------------------------------------------------------------------------
 

@@ -136,11 +136,6 @@ class Peer(NamedTuple):
     hidden: bool = False
     ticktime: float = 15.0
 
-    @property
-    def creation(self) -> int:
-        """The incarnation, as pids have it."""
-        return self.incarnation & 0xFFFFFFFF
-
 
 pack = msgspec.msgpack.encode
 _unpack = msgspec.msgpack.Decoder(Hello | Proof | Refusal).decode

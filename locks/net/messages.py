@@ -48,7 +48,6 @@ from locks.ranges import (
     Text,
     Value,
     Version,
-    plain,
 )
 from locks.words import HELD_UP, Key, KnownId, LockId, Place
 
@@ -536,7 +535,7 @@ def decode(body: bytes) -> Frame:
         strange = _strange(body)
         if strange is not None:
             raise strange from None
-        raise BadMessage(f"{plain(str(error))}: {brief(body)}") from None
+        raise BadMessage(f"{str(error)[:BRIEF]}: {brief(body)}") from None
 
 
 class StrangeQuestion(StrangeMessage):
@@ -582,4 +581,4 @@ def decode_part(data: bytes, kind: type[T]) -> T:
     try:
         return msgspec.msgpack.decode(data, type=kind, dec_hook=checked)
     except (ValueError, RecursionError) as error:  # msgspec's are of the first kind
-        raise BadMessage(f"{plain(str(error))}: {brief(data)}") from None
+        raise BadMessage(f"{str(error)[:BRIEF]}: {brief(data)}") from None

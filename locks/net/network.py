@@ -3,13 +3,12 @@
 Theory of operation
 -------------------
 The known nodes are in a book (`locks.net.book`), and one greenlet dials those that are due. Another
-one keeps the *door*
-(`locks.net.door`), where strangers prove themselves. Each attempt to connect, from either
-side, has its own greenlet with a time limit. After the handshake there is a `Link`, which needs no
-greenlet.
+one keeps the *door* (`locks.net.door`), where strangers prove themselves. Each attempt to connect,
+from either side, has its own greenlet with a time limit. After the hello there is a `Link`, which
+needs no greenlet.
 
 Of several connections with nodes of one name, one is kept. This is decided after they have proven
-themselves (`locks.net.admission`). Decisions of handshakes, and all work of links, happen in
+themselves (`locks.net.admission`). Decisions of hellos, and all work of links, happen in
 the node's turn. Dials and the door run in the hub of the node's executor.
 
 Heartbeats: a native thread sends them over each link, so they continue while the program computes. A
@@ -19,8 +18,6 @@ checks that found no input. So a program that was held up reads its input before
 A program that is stopped for a while, or whose machine sleeps, sends no heartbeats, and others count
 it as lost. So it drops its own connections when it goes on, before it reads anything from them. It
 knows the time from a clock that counts the sleep of the machine (`look_awake`).
-
-Source: "Network Protocol" and "Distributed Erlang" in the documentation of Erlang/OTP.
 """
 
 from __future__ import annotations
@@ -169,11 +166,6 @@ class Network:
         self._overdue_at = math.inf  # when it has sent none for too long; each question looks at it
         # The thread that sends heartbeats waits for its release.
         self._nudge = native_lock()
-
-    @property
-    def creation(self) -> int:
-        """The incarnation, as pids have it."""
-        return self.incarnation & 0xFFFFFFFF
 
     @property
     def is_deserted(self) -> bool:

@@ -76,15 +76,15 @@ def error_in(raised: Raised) -> LocksError | None:
     parameters = inspect.signature(found.__init__).parameters
     anything = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
     fields = {name: getattr(raised.about, name) for name in _FIELDS}
-    told = {**raised.about.plain, **{n: each for n, each in fields.items() if each is not None}}
+    told = {**fields, **raised.about.plain}
     known = {
         name: value
         for name, value in told.items()
-        if (anything or name in parameters) and name not in _RESERVED
+        if value is not None and (anything or name in parameters) and name not in _RESERVED
     }
-    for name in _FIELDS & known.keys():  # what has a field may be plain text in one class
+    for name in _FIELDS & raised.about.plain.keys() & known.keys():  # plain in one class
         default = parameters[name].default if name in parameters else None
-        if fields[name] is None and type(default) is not type(known[name]):
+        if type(default) is not type(known[name]):
             del known[name]
     needed = {name for name, each in parameters.items() if each.default is each.empty}
     needed -= {"self", "message", "about"}

@@ -36,7 +36,7 @@ __all__ = ["SimulatedCluster"]
 class _Node(LocalNode, Protocol):
     """The part of a simulated node that this module needs."""
 
-    creation: int
+    incarnation: int
     neighbours: Any
 
     @property
@@ -76,7 +76,7 @@ class _Peer(NamedTuple):
     """The other node of a connection."""
 
     name: str
-    creation: int
+    incarnation: int
     hidden: bool = False
 
 
@@ -98,7 +98,7 @@ class _Connection:
         self._fail(Violation(f"a message of {self.peer.name} could not be taken in: {reason}"))
 
 
-class _Distribution(_Part):
+class _Network(_Part):
     """The connections of a simulated node, in the place of a `locks.net.network.Network`."""
 
     may_have_slept = False
@@ -110,7 +110,7 @@ class _Distribution(_Part):
     def __init__(self, node: _Node, refusal: Refusal) -> None:
         super().__init__(refusal)
         self.name = node.name
-        self.creation = node.creation
+        self.incarnation = node.incarnation
         self.notices = node.notices
         self.book = Book(node.name, (), {})
         self.links: dict[str, _Connection] = {}
@@ -167,7 +167,7 @@ class SimulatedCluster(Cluster):
         self.members = set()
         self.limits = {}
         self.options = cast(Any, _Options(refusal, servers))
-        self.network = cast(Any, _Distribution(node, refusal))
+        self.network = cast(Any, _Network(node, refusal))
         links: Any = self.network.links
         self.exchange = Exchange(node.name, links.get, node.notices, self)
         self.actors = Actors(
@@ -197,7 +197,7 @@ class SimulatedCluster(Cluster):
     def connected(self, other: str) -> None:
         """The node sees another one."""
         nodes = self._simulated.neighbours
-        peer = _Peer(other, nodes.by_name[other].creation)
+        peer = _Peer(other, nodes.by_name[other].incarnation)
         links: dict[str, Any] = self.network.links
         links[other] = _Connection(peer, partial(self._send, other), nodes.application.fail)
         self.members.add(other)

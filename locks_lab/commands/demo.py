@@ -200,6 +200,7 @@ more examples, in a checkout (`.venv/bin/python -m ...` after `make run`):
   examples.worker_pool        workers that share jobs without a coordinator
   examples.cluster            one lock on three nodes; two of them are killed
   examples/processes/         web servers, tasks, batches: docs/web.md says how to run them
+  examples.plain_client       a client that does not import locks: the protocol by hand
   examples.gdict              a dictionary that several processes share, with a leader
   examples.workers            a pool of workers that outlives its leaders
   examples.three_ways         a lock for each task, or ownership: agreements counted

@@ -23,7 +23,7 @@ from locks.core.messages import (
 from locks.errors import CannotServe, LockLost, NotHeld, TransactionEnded, assert_never
 from locks.model import AgentId, LockId
 from locks_lab.leader.application import Collection, Unsendable, answer_to, can_be_sent
-from locks_lab.leader.parties import Ask, MemberId, Poll, Said, State, ToInstance, Unsure
+from locks_lab.leader.parties import Ask, MemberId, Poll, Said, State, ToInstance
 from locks_lab.leader.rules import RULES
 from locks_lab.worlds.host import Violation
 from locks_lab.worlds.network import Party
@@ -62,7 +62,6 @@ from locks_leader.core.events import (
     Origin,
     Received,
     Reply,
-    Resync,
     SendToMember,
     SurrenderLeadership,
     TokenTold,
@@ -121,7 +120,6 @@ class SimulatedInstance:
         news: The notifications of its agents and its node that are not in the mailbox yet.
         poll: The states that `elected` waits for, if it does.
         leads: Whether its last callback was `elected`, and not one that ends the leadership.
-        unsure: Whether it wants to be informed again of its leader.
         yields: How often it gives the leadership away when it is elected, if there is another
             candidate.
         calls: The keys of the leader calls that were made here.
@@ -148,7 +146,6 @@ class SimulatedInstance:
         self.polls = 0
         self.asked = 0
         self.leads = False
-        self.unsure = False
         self.yields = 0
         self.calls: dict[str, None] = {}
         self.casts: dict[str, None] = {}
@@ -196,8 +193,6 @@ class SimulatedInstance:
                 self._answered(sender, message)
             case Ask():
                 self.put(Called(message, sender))
-            case Unsure():
-                self.put(Resync(sender))
             case _:
                 self.put(Received(sender, sender.node, message))
 
@@ -247,12 +242,6 @@ class SimulatedInstance:
         """The caller of a call gives up."""
         self.cancelled[key] = None
         self.put(CallCancelled(key))
-
-    def doubt(self) -> None:
-        """It is unsure who its leader is, and asks it."""
-        leader: Any = self.machine.leader
-        self.unsure = True
-        self.node.send(self.ref, leader, Unsure())
 
     def broadcast(self, to: To) -> None:
         """It broadcasts a message, which only a leader may do."""
@@ -439,7 +428,6 @@ class SimulatedInstance:
         elif self.leads:
             raise Violation(f"{self.ref} is elected, and leads already")
         self.leads = True
-        self.unsure = False
         self.polls += 1
         gone = [event.member for event in self.core.mailbox if isinstance(event, MemberDown)]
         self.poll = Poll(self.polls, [member for member in asked if member not in gone])
@@ -478,7 +466,6 @@ class SimulatedInstance:
         match effect.name:
             case "surrendered":
                 self._follows(effect.name)
-                self.unsure = False
                 self.app.surrendered(what)
             case "from_leader":
                 self._follows(effect.name)

@@ -51,7 +51,7 @@ LIVES = 1000  # the number of a node's first instance is its life times this, an
 
 OwnKind = Literal["local", "settle", "news", "take"]  # events within a node
 # Actions of users at an instance. They never need to happen.
-UseKind = Literal["call", "cast", "odd", "cancel", "resync", "broadcast", "lose"]
+UseKind = Literal["call", "cast", "odd", "cancel", "broadcast", "lose"]
 NodeChoiceKind = OwnKind | UseKind
 
 
@@ -63,7 +63,6 @@ class Uses(NamedTuple):
         cast: Cast a message to the leader.
         odd: A call or cast whose request or answer cannot be sent to another node.
         cancel: Give up waiting for the answer to a call.
-        resync: A follower asks its leader to inform it again.
         broadcast: Broadcast a message, which only a leader may do.
         lose: An agent ends by itself.
     """
@@ -72,7 +71,6 @@ class Uses(NamedTuple):
     cast: int = 0
     odd: int = 0
     cancel: int = 0
-    resync: int = 0
     broadcast: int = 0
     lose: int = 0
 
@@ -184,8 +182,6 @@ class SimulatedNode:
             if left.cancel:
                 waiting = each.calls.keys() - each.answers.keys() - each.cancelled.keys()
                 found += [("cancel", (ref, key)) for key in sorted(waiting)]
-            if left.resync and each.machine.leader not in (None, ref) and not each.unsure:
-                found.append(("resync", ref))
             if left.broadcast and each.poll is None:
                 found += [("broadcast", (ref, to)) for to in ("all", "candidates")]
             if left.lose:
@@ -228,9 +224,6 @@ class SimulatedNode:
             case "cancel":
                 instance = self.instances[what[0]]
                 instance.cancel(what[1])
-            case "resync":
-                instance = self.instances[what]
-                instance.doubt()
             case "broadcast":
                 instance = self.instances[what[0]]
                 instance.broadcast(what[1])

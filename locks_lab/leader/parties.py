@@ -19,7 +19,6 @@ __all__ = [
     "State",
     "ToInstance",
     "ToNode",
-    "Unsure",
     "WatchRequest",
     "member_id",
 ]
@@ -73,11 +72,7 @@ class State(NamedTuple):
     data: Any
 
 
-class Unsure(NamedTuple):
-    """A follower asks its leader to inform it again, as followers of the original do."""
-
-
-ToInstance = AnyMessage | MemberDown | Ask | State | Unsure
+ToInstance = AnyMessage | MemberDown | Ask | State
 ToNode = ServerMessage | Here | Gone | WatchRequest
 Said = ToInstance | ToNode | AgentMessage
 

@@ -125,7 +125,6 @@ def draw(
             cast=rng.choice((0, 3)),
             odd=rng.choice((0, 3)),
             cancel=rng.choice((0, 3)),
-            resync=rng.choice((0, 2)),
             broadcast=rng.choice((0, 2)),
             lose=rng.choice((0, 0, 3)),
         ),

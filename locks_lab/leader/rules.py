@@ -254,13 +254,6 @@ class _Stuck(Machine):
         return super().merge(number, held) if held else []
 
 
-class _Unmoved(Machine):
-    """It does not inform a follower that is unsure of its leader."""
-
-    def resync(self, member: Member) -> list[Effect]:
-        return []
-
-
 class _Boastful(Machine):
     """It broadcasts, whether it leads or not."""
 
@@ -364,7 +357,6 @@ RULES: dict[str, MachineRule] = {
         MachineRule("unaware", "the end of the contest's agent is not noticed", _Unaware),
         MachineRule("stuck", "the end of the merge lock's agent is not noticed", _Stuck),
         MachineRule("oblivious", "who did not wait for all in `elected` leads all", _Oblivious),
-        MachineRule("unmoved", "a follower that is not sure any more is told nothing", _Unmoved),
         MachineRule("boastful", "one who does not lead broadcasts", _Boastful),
         MachineRule("indiscreet", "what is for candidates is told to workers", _Indiscreet),
         MachineRule("indifferent", "a caller that gives up is not heard", _Indifferent),

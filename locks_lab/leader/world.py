@@ -181,7 +181,7 @@ class ElectionWorld:
                 self._after(self.nodes[home_of(what[1])])
             case "local":
                 self._do_at(home_of(what[1]), choice)
-            case "settle" | "news" | "take" | "resync" | "lose":
+            case "settle" | "news" | "take" | "lose":
                 self._do_at(home_of(what), choice)
             case "call" | "cast" | "odd" | "cancel" | "broadcast":
                 self._do_at(home_of(what[0]), choice)

@@ -56,7 +56,6 @@ __all__ = [
     "Outcome",
     "Received",
     "Reply",
-    "Resync",
     "SendToMember",
     "Started",
     "SurrenderLeadership",
@@ -181,12 +180,6 @@ class Received(NamedTuple):
     message: AnyMessage
 
 
-class Resync(NamedTuple):
-    """A follower is no longer sure which instance leads; if this one does, it announces itself again."""
-
-    member: Member
-
-
 class LeaderCalled(NamedTuple):
     """A client calls the leader through this instance; `Reply` answers `call`."""
 
@@ -223,7 +216,6 @@ Incoming = (
     | ContestGone
     | MergeTold
     | Received
-    | Resync
     | LeaderCalled
     | CallCancelled
     | CastMade

@@ -56,7 +56,6 @@ from locks_leader.core.events import (
     Noticed,
     NotSent,
     Received,
-    Resync,
     SendToMember,
     Started,
     TokenTold,
@@ -151,8 +150,6 @@ class InstanceCore:
                 return machine.leader_cast(event.request)
             case CallCancelled():
                 return machine.cancel(event.call)
-            case Resync():
-                return machine.resync(event.member)
             case Started():
                 return machine.start(event.elders)
             case _:

@@ -170,13 +170,6 @@ class Machine:
             self._out.append(CallBack("handle_down", (member,)))
         return self._conclude()
 
-    def resync(self, member: Member) -> list[Effect]:
-        """Announce itself again, if it leads, to a follower that is no longer sure of its leader."""
-        synced = self.membership.synced
-        if member in synced:
-            synced[member] = False
-        return self._conclude()
-
     def nodes(self, alive: Iterable[str], bystanders: Set[str] = frozenset()) -> list[Effect]:
         """The nodes whose lock servers are up now, and count; the others."""
         self._alive = frozenset(alive)

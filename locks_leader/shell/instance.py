@@ -2,7 +2,7 @@
 
 The actor's inbox receives notifications of the agents of its transactions
 (`locks_leader.shell.transactions`), and of one that only watches nodes. Process groups report
-instances and their ends, and clients and other instances send terms. Each message becomes an
+instances and their ends, and clients and other instances send letters (`locks_leader.letters`). Each message becomes an
 event of the core, and is taken and carried out at once. The actor waits only in callbacks, never
 for locks.
 """

@@ -88,7 +88,7 @@ def test_what_meets_others_is_loaded_before_the_node_begins() -> None:
     start = "locks.start('a@127.0.0.1', cookie='x' * 20, listen='127.0.0.1:0')"
     use = "with locks.Lock(('a',)): pass\nlocks.queue(('a',))"
     started, used = loaded(f"import locks; {start}\n{LOADED}{use}\n{LOADED}")
-    assert {"otp", "wire"} <= parts(started)
+    assert {"net"} <= parts(started)
     assert {each for each in used - started if each.startswith("locks")} == set()
 
 

@@ -61,7 +61,7 @@ KEYS: dict[str, Callable[[int], Any]] = {
         ("int", True, ROWS // 2),
         *(
             pytest.param(kind, first, ROWS, marks=pytest.mark.explore)
-            for kind in ("int", "atom")
+            for kind in KEYS
             for first in (True, False)
         ),
     ],

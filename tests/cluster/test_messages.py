@@ -79,7 +79,7 @@ def test_thousands_of_agents_leave_a_few_at_a_time(nodes: Nodes) -> None:
     for each in range(number):
         agent = AgentId(each << 12, B, 0)
         assert b.cluster is not None
-        b.turn.run(b.cluster.to_server, A, agent, Request(agent, "x", X, "read"))
+        b.turn.run(b.cluster.send_to_server, A, agent, Request(agent, "x", X, "read"))
     eventually(lambda: len(holders(a)) == number)
     assert a.disconnect(B)
     assert 0 < len(holders(a)) < number

@@ -45,7 +45,7 @@ def test_two_nodes_connect(nodes: Nodes) -> None:
     until_members(a, B)
     until_members(b, A)
     assert a.connect(peer(b))  # it is already
-    assert link(a, B).peer.creation == b.cluster.network.creation  # type: ignore[union-attr]
+    assert link(a, B).peer.incarnation == b.cluster.network.incarnation  # type: ignore[union-attr]
 
 
 def test_nodes_of_a_program_with_a_hub(nodes: Nodes) -> None:
@@ -197,7 +197,7 @@ def test_a_node_that_restarts(nodes: Nodes) -> None:
     b = nodes.start(B)
     a = nodes.start(A, peers=[peer(b)])
     until_members(a, B)
-    before = link(a, B).peer.creation
+    before = link(a, B).peer.incarnation
     for _ in range(3):
         news = News(a)
         b.stop()
@@ -205,7 +205,7 @@ def test_a_node_that_restarts(nodes: Nodes) -> None:
         b = nodes.start(B, listen=b.address)
         until_members(a, B)
         eventually(lambda news=news: news.brief == [("down", B), ("up", B)])  # type: ignore[misc]
-    assert link(a, B).peer.creation != before
+    assert link(a, B).peer.incarnation != before
 
 
 def test_a_link_that_is_cut(nodes: Nodes) -> None:
@@ -241,7 +241,7 @@ def test_a_node_that_is_replaced(nodes: Nodes) -> None:
     until_members(again, A)
     eventually(lambda: news.brief == [("down", B), ("up", B)])
     assert "connected again" in news.reasons()[0]
-    assert link(a, B).peer.creation == again.cluster.network.creation  # type: ignore[union-attr]
+    assert link(a, B).peer.incarnation == again.cluster.network.incarnation  # type: ignore[union-attr]
 
 
 # --- The mesh -----------------------------------------------------------------------------------

@@ -85,6 +85,6 @@ def test_the_list_is_complete() -> None:
     kinds = get_args(get_type_hints(locks.values.Notification)["kind"])
     page = (Path(__file__).parents[2] / "docs" / "actors.md").read_text()
     table = page[page.index("| `kind` | What happened |") :].split("\n\n")[0]
-    rows = re.findall(r"^\| `(\w+)` \| .+ \| .+ \| `.+` \|$", table, re.M)
-    assert len(rows) == table.count("\n") - 1
-    assert sorted(rows) == sorted(kinds) == sorted(KINDS)
+    rows = re.findall(r"^\| `(\w+)` \| .+ \| .+ \|$", table, re.M)
+    assert len(rows) - 1 == table.count("\n") - 1
+    assert sorted(rows[1:]) == sorted(kinds) == sorted(KINDS)

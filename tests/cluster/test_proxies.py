@@ -106,7 +106,7 @@ def test_a_monitor_is_there_before_what_is_sent_next(nodes: Nodes) -> None:
 
     def monitor() -> bool:
         locks.actors.monitor(ref, print)
-        return ref.watch._reference is not None  # it was sent
+        return ref.watch._number is not None  # it was sent
 
     with ThreadPoolExecutor(2) as pool:
         held = pool.submit(a.turn.run, hold)

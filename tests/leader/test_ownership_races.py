@@ -9,6 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from locks.errors import OperatingError
+from locks.ownership.messages import Closed, Grant, GroupsReleased, Report, Revoke
+from locks_leader.sharing import FromParticipant, FromSession
 from tests.leader.sessions import GROUPS, Place, World
 
 CHOICES = st.lists(st.integers(0, 1 << 16), max_size=150)
@@ -109,14 +111,12 @@ def test_what_an_older_session_says_is_ignored(caplog: pytest.LogCaptureFixture)
     arrive(world)
     before = world.owned()
     participant, election = second.participant, second.election
-    participant.handle_cast(("grant", old, 9, 0, [0, 1], 999), election)
-    participant.handle_cast(("revoke", old, 9, 0, list(second.part.member.owned)), election)
-    participant.handle_cast(("closed", old, 9, 0), election)
+    owned = tuple(second.part.member.owned)
+    for told in (Grant(second.name, (0, 1), 999), Revoke(second.name, owned), Closed(second.name)):
+        participant.handle_cast(FromSession(old, 9, told), election)
     third = world.places["w2"]
-    third.participant.handle_cast(
-        ("groups_released", old, second.name, list(second.part.member.owned)), third.election
-    )
-    third.participant.handle_cast(("report", old, second.name, {0: 999}, 9), third.election)
+    for said in (GroupsReleased(owned), Report({0: 999}, 9)):
+        third.participant.handle_cast(FromParticipant(old, second.name, said), third.election)
     arrive(world)
     assert world.owned() == before
     assert not first.leads
@@ -129,9 +129,9 @@ def test_a_strange_message_is_ignored(caplog: pytest.LogCaptureFixture) -> None:
     before = world.owned()
     session = leader.term, leader.name
     for place, message in (
-        (leader, ("groups_released", session, other.name, [99])),
-        (leader, ("report", session, "somebody", {0: 999}, 1)),
-        (other, ("grant", session, 9, 0, "all", 999)),
+        (leader, FromParticipant(session, other.name, GroupsReleased((99,)))),
+        (leader, FromParticipant(session, other.name, Report({0: 1 << 62}, 1))),
+        (other, FromSession(session, 9, Grant(other.name, (-1,), 999))),
         (other, None),
     ):
         place.participant.handle_cast(message, place.election)
@@ -174,8 +174,10 @@ def test_a_callback_of_the_leader_that_fails() -> None:
     world.agree(leader)
     with pytest.raises(ValueError, match="as it was asked to"):
         world.take_in(leader)
-    sent = [message[1][0] for other in ("w1", "w2") for message in world.on_the_way("w0", other)]
-    assert "revoke" in sent
+    sent = [
+        message[1].message for other in ("w1", "w2") for message in world.on_the_way("w0", other)
+    ]
+    assert any(isinstance(each, Revoke) for each in sent)
 
 
 def test_an_agreement_that_is_older_than_a_report() -> None:

@@ -27,9 +27,7 @@ USES = [
     Uses(odd=1),
     Uses(cast=1),
     Uses(broadcast=1),
-    Uses(resync=1),
     Uses(lose=1),
-    pytest.param(Uses(resync=1, lose=1), marks=pytest.mark.explore),
 ]
 
 

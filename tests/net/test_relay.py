@@ -101,7 +101,7 @@ class Peer(NamedTuple):
 
     name: str
     hidden: bool
-    creation: int = 0
+    incarnation: int = 0
 
 
 class Connection:
@@ -277,10 +277,10 @@ def test_a_target_of_another_server() -> None:
 class Node:
     """One incarnation of a node: what its links through servers need of it, and their user."""
 
-    def __init__(self, world: World, name: str, creation: int) -> None:
+    def __init__(self, world: World, name: str, incarnation: int) -> None:
         self.world = world
         self.name = name
-        self.incarnation = self.creation = creation
+        self.incarnation = incarnation
         self.links: dict[str, Connection] = {}
         self.relayed: dict[str, RelayedLink] = {}
         self.named: set[str] = set()
@@ -344,14 +344,14 @@ class Node:
         link = self.relayed[to]
         sent, got = self.up[to]
         self.up[to] = (sent + 1, got)
-        about = (self.name, self.creation, to, link.peer.creation, sent, size)
+        about = (self.name, self.incarnation, to, link.peer.incarnation, sent, size)
         link.send(msgspec.msgpack.encode((*about, bytes(size))))
 
     def on_frame(self, link: RelayedLink, frame: bytes) -> None:
         """Take in a frame: it is the next one, and for this incarnation."""
-        name, creation, to, to_creation, count, size, data = msgspec.msgpack.decode(frame)
-        assert (name, creation) == (link.peer.name, link.peer.creation)
-        assert (to, to_creation) == (self.name, self.creation)
+        name, incarnation, to, to_incarnation, count, size, data = msgspec.msgpack.decode(frame)
+        assert (name, incarnation) == (link.peer.name, link.peer.incarnation)
+        assert (to, to_incarnation) == (self.name, self.incarnation)
         sent, got = self.up[name]
         assert (count, size) == (got, len(data))
         self.up[name] = (sent, got + 1)
@@ -368,7 +368,7 @@ class World:
         self.servers = {S, T}
         self.ways = {(name, each) for name, there in ways.items() for each in there.split()}
         self.ways |= {(S, T)}
-        self.creations: defaultdict[str, int] = defaultdict(int)
+        self.incarnations: defaultdict[str, int] = defaultdict(int)
         self.nodes: dict[str, Node] = {}
         self.silent: set[str] = set()
         self.arrived = 0
@@ -384,14 +384,14 @@ class World:
             for other in list(old.links):
                 self.cut(name, other)
             old.is_running = False
-        self.creations[name] += 1
-        self.nodes[name] = Node(self, name, self.creations[name])
+        self.incarnations[name] += 1
+        self.nodes[name] = Node(self, name, self.incarnations[name])
 
     def connect(self, one: str, other: str) -> None:
         """Connect two nodes."""
         if other not in self.nodes[one].links:
             for node, peer in ((one, other), (other, one)):
-                made = Peer(peer, self.nodes[peer].is_client, self.nodes[peer].creation)
+                made = Peer(peer, self.nodes[peer].is_client, self.nodes[peer].incarnation)
                 self.nodes[node].links[peer] = Connection(made)
             for node in (one, other):
                 self.nodes[node].run(self.nodes[node].relays.look, True)
@@ -466,9 +466,9 @@ def linked(world: World, one: str, other: str) -> bool:
         assert here is there
         return False
     assert here.session == there.session
-    assert (here.peer.creation, there.peer.creation) == (
-        world.nodes[other].creation,
-        world.nodes[one].creation,
+    assert (here.peer.incarnation, there.peer.incarnation) == (
+        world.nodes[other].incarnation,
+        world.nodes[one].incarnation,
     )
     return True
 

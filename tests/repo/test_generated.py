@@ -35,6 +35,7 @@ from examples.lock_table_picture import main as lock_table_picture
 from locks.__main__ import main
 from locks.metrics.names import METRICS
 from locks.runtime.logs import EVENTS, LOGGERS
+from tests.repo import frames
 from tests.repo.election_pictures import main as election_pictures
 from tests.repo.layers import main as layers
 
@@ -98,6 +99,7 @@ LISTS = {
     "loggers": describe_loggers,
     "events": describe_events,
     "metrics": describe_metrics,
+    **frames.LISTS,
 }
 
 

@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import astuple
 
 import locks
 from locks.cli.ids import near, parse_id
@@ -100,7 +101,7 @@ def test_times_of_turns_that_are_done_and_undone() -> None:
         assert waiting.items() <= times.asked.items()
         assert times.asked.keys() <= known.keys()
     counted = times.all.statistics()
-    for durations, seconds in zip(counted, (waits, given_up, holds), strict=True):
+    for durations, seconds in zip(astuple(counted), (waits, given_up, holds), strict=True):
         assert durations.total == len(seconds) - 1 > 0
         assert durations.seconds == pytest.approx(sum(seconds))
 

@@ -52,7 +52,7 @@ def fact(
 def look(*facts: RequestFact, **more: Any) -> Look:
     """What is seen, when these requests are there."""
     nodes = more.pop("nodes", (node("a@x", 20 * SECOND, SECOND),))
-    return Look(20.0, 1, 1, 1, nodes, replace(waits_of(facts)), **more)
+    return Look(20.0, 1, 1, 1, nodes, waits_of(facts))._replace(**more)
 
 
 def deadlock(at: int, server: str, number: int = 1) -> DeadlockFact:

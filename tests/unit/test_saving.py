@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import astuple
 
 import locks
 from locks.core.agent.machine import AgentMachine
@@ -238,7 +239,7 @@ def test_each_counter_is_saved() -> None:
     ):
         machine.handle(message)
     counted = machine.statistics()
-    assert all(counted), f"this test makes each counter move: {counted}"
+    assert all(astuple(counted)), f"this test makes each counter move: {counted}"
     again = machine.another()
     again.load(machine.save())
     assert again.statistics() == counted

@@ -28,7 +28,7 @@ def node(
     **counted: int,
 ) -> NodeFact:
     """A lock server."""
-    zero = dict.fromkeys(TableStatistics._fields, 0)
+    zero = dict.fromkeys(TableStatistics.__struct_fields__, 0)
     broken = BrokenStatistics(counted.pop("surrendered", 0), counted.pop("aborted", 0))
     table = TableStatistics(**{**zero, **counted})
     told = NodeStatistics(name, 0, 0, 0, 0, 0, table, broken, times, 0, 0, 0, ())

@@ -167,12 +167,6 @@ class Resolver:
                 if record is not None:
                     self.graph.learn(replace(record, state="gone"))
 
-    def left(self, records: Iterable[RequestRecord]) -> None:
-        """Note which of the agent's requests were not taken out."""
-        if self.graph is not None:
-            for record in records:
-                self.unsettled |= self.graph.bring_back(record)
-
     def learn_from(self, message: Knowledge) -> None:
         """Take in the records that another agent passes on; ignore them if this one does not wait."""
         sender = message.sender

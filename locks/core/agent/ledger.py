@@ -288,8 +288,6 @@ class Ledger:
         else:
             record = node_request.as_wanted(record)
         node_request.records[record.mode] = record
-        if node_request.asked is None:  # withdrawn, but the server could not release it
-            self._use(node_request, record.mode)
         if record.state == "waiting":
             self.waiting[record.node, record.number] = request
         elif self.waiting:
@@ -301,13 +299,13 @@ class Ledger:
         own = self._own(record.lock_id)
         return (record.node, record.lock_id) in self.releasing and not (own and own.has(record))
 
-    def released(self, message: Released) -> bool:
-        """Take in the answer to a release, with the requests that are left on the id; return whether it is the last one."""
+    def released(self, message: Released) -> None:
+        """Take in the answer to a release, with the requests that are left on the id."""
         slot = (message.node, message.lock_id)
         left = self.releasing.get(slot, 0) - 1
         if left > 0:
             self.releasing[slot] = left
-            return False
+            return
         self.releasing.pop(slot, None)
         request = self._own(message.lock_id)
         if request is not None and message.node in request.node_requests:
@@ -316,7 +314,6 @@ class Ledger:
                 self.update(record)
             if node_request.asked != request.mode and not node_request.withdrawn:
                 self._request(request, node_request, spare=node_request.spare)
-        return True
 
     def refused(self, node: str, lock_id: LockId, mode: Mode) -> bool:
         """Note that a lock server refuses a request; return whether the lock can't be had because of that.

@@ -433,8 +433,7 @@ class AgentMachine:
                 self._resolved(message.report)
                 self._take_in(message.records)
             elif isinstance(message, Released):
-                if self._ledger.released(message):
-                    self._resolver.left(message.records)
+                self._ledger.released(message)
                 self._learn(message.records)  # ignored before: they might have been released
             elif isinstance(message, VersionRaised):
                 if self._tokens is not None:

@@ -74,15 +74,6 @@ class WaitGraph:
             self._records[record.node, record.number] = record
             self._put_in(record)
 
-    def bring_back(self, record: RequestRecord) -> bool:
-        """Put in a request that was taken for gone, and is not; return whether it was."""
-        latest = self._records.get(record.key)
-        was_gone = latest is not None and latest.state == "gone"
-        if was_gone:
-            self._records[record.key] = record
-            self._put_in(record)
-        return was_gone
-
     def get(self, key: RequestKey) -> RequestRecord | None:
         """The known record of a request."""
         return self._records.get(key)

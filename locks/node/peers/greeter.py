@@ -70,7 +70,7 @@ class Greeter:
     ) -> None:
         self._node = node
         self._executor = executor
-        self._distribution = network
+        self._network = network
         self._exchange = exchange
         self._options = options
         self._is_member = is_member
@@ -88,14 +88,14 @@ class Greeter:
             self._send(link, [])
         elif link.closed is None:
             name = link.peer.name
-            news = self._distribution.book.news_for(monotonic(), name)
+            news = self._network.book.news_for(monotonic(), name)
             own = self._own_address()
             self._owed[name] = {}
             self._send(link, news if own is None else [*news, own])
 
     def _own_address(self) -> News | None:
         """Where this node listens, for others."""
-        address = self._distribution.address
+        address = self._network.address
         if address is None:
             return None
         name = self._node.name
@@ -142,7 +142,7 @@ class Greeter:
         Raises:
             BadMessage: The greeting is wrong; the caller closes the connection.
         """
-        link = self._distribution.links[name]
+        link = self._network.links[name]
         try:
             check_version(greeting.version)
             for news in greeting.known:
@@ -188,7 +188,7 @@ class Greeter:
             self._node.notices.warn(
                 "address", source, text, self._node.name, refused[0], source, refused[1]
             )
-        dropped = self._distribution.hear(source, allowed)
+        dropped = self._network.hear(source, allowed)
         if dropped:
             text = "%s announced too many nodes that are not connected; left out: %s"
             self._node.notices.warn("names", source, text, source, dropped)
@@ -216,11 +216,11 @@ class Greeter:
 
     def _tell(self) -> None:
         """Name newcomers to the nodes that have answered the last greeting."""
-        news_of = self._distribution.book.news_of
+        news_of = self._network.book.news_of
         for name, owed in self._owed.items():
-            link = self._distribution.links.get(name)
+            link = self._network.links.get(name)
             if owed and link is not None and name not in self._unanswered and self._is_member(name):
-                there = [each for each in owed if each in self._distribution.links]
+                there = [each for each in owed if each in self._network.links]
                 news = [each for each in map(news_of, there) if each is not None]
                 if news:
                     self._send(link, news)

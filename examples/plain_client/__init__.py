@@ -1,0 +1,1 @@
+"""A client for lock servers that does not import `locks`."""
