@@ -78,7 +78,7 @@ def _said(server: ServerMachine, message: Any) -> list[str]:
         text = repr(effect)
         told = getattr(getattr(effect, "message", None), "records", None)
         if told is not None:
-            text = repr(effect._replace(message=effect.message._replace(records=())))  # type: ignore
+            text = repr(effect._replace(message=replace(effect.message, records=())))  # type: ignore
             text += repr(sorted(map(repr, told)))
         effects.append(text)
     return sorted(effects)
