@@ -51,7 +51,7 @@ from typing import NamedTuple
 
 from locks.core.facts import AskMark, Mark, MarkFact
 from locks.model import majority
-from locks.ranges import replace
+from locks.ranges import MOST_NUMBER, replace
 from locks.words import LockId
 
 __all__ = [
@@ -79,7 +79,8 @@ def shifted(mark: Mark, then: int, now: int) -> Mark:
         then: The time of the clock that its times are by.
         now: The time of the other clock at that moment.
     """
-    return replace(mark, at=max(0, mark.at + now - then), until=max(0, mark.until + now - then))
+    at, until = (min(max(0, each + now - then), MOST_NUMBER) for each in (mark.at, mark.until))
+    return replace(mark, at=at, until=until)
 
 
 class Marks:
@@ -147,7 +148,8 @@ class Marks:
             now: The present time.
         """
         found: list[Mark] = []
-        for number in range(after + 1, self.number + 1):
+        first = next(iter(self._marks), self.number)  # what is before it was forgotten
+        for number in range(max(after + 1, first), self.number + 1):
             mark = self._marks.get(number)
             if mark is not None and mark.until > now:
                 found.append(mark)

@@ -43,10 +43,12 @@ from locks.net.messages import (
     Link,
     Monitor,
     Raised,
+    StrangeMessage,
     Tell,
 )
 from locks.net.raised import about, error_in
 from locks.net.values import Unsendable, Values, Where
+from locks.ranges import LONGEST_NAME
 from locks.runtime.actor import GeventFuture, ask, tell
 from locks.runtime.addressed import OfAnotherNode, TurnActor
 from locks.runtime.exits import exit_client
@@ -57,6 +59,7 @@ from locks.runtime.monitor import Monitor as Watching
 from locks.runtime.waiter import Waiter, get_hub_if_exists
 
 if TYPE_CHECKING:
+    from locks.net.relay import AnyLink
     from locks.runtime.executor import Executor
     from locks.runtime.inline import Turn
 
@@ -250,6 +253,13 @@ class Local(NamedTuple):
     closed: str = ""
 
 
+class _Caller(NamedTuple):
+    """Who asks: a node, and the link over which it does."""
+
+    node: str
+    link: AnyLink | None
+
+
 class Actors:
     """The actors that one node shows to others, and those of others that it refers to.
 
@@ -289,7 +299,8 @@ class Actors:
         self._monitors: dict[int, tuple[str, OnDown]] = {}  # ours, of actors of other nodes
         self._monitored: dict[str, dict[int, Watching | None]] = {}  # theirs, by node
         self._waiting: dict[str, int] = {}  # asks of others that wait for an answer, by node
-        self._linked: dict[tuple[int, str, int], int] = {}  # our actor, theirs: the monitor
+        self._linked: dict[str, dict[tuple[int, int], tuple[int, Watching]]] = {}
+        """By node, our actor and theirs: the monitor of theirs, and that of ours."""
 
     # --- References, in the turn ----------------------------------------------------------------
 
@@ -374,7 +385,13 @@ class Actors:
         if not there:
             error = pykka.ActorDeadError(f"no answer from {ref}: {answer}")
         elif isinstance(answer, bytes):
-            future.set(self.values.unpack(answer))
+            try:
+                value = self.values.unpack(answer)
+            except BadMessage as wrong:
+                text = f"the answer of {ref} can't be read: {wrong}"
+                future.set_exception((RemoteError, RemoteError(text), None))
+                raise
+            future.set(value)
             return
         elif isinstance(answer, Raised) and answer.kind != pykka.ActorDeadError.__name__:
             text = f"{answer.kind}: {answer.text}"
@@ -419,23 +436,32 @@ class Actors:
 
     def _hold(self, ours: int, node: str, theirs: int) -> bool:
         """Make an actor of ours exit when theirs ends; return whether that is new."""
-        key = (ours, node, theirs)
-        if key in self._linked:
+        linked, key = self._linked.setdefault(node, {}), (ours, theirs)
+        if key in linked:
             return False
 
         def down(reason: Any) -> None:
-            self._linked.pop(key, None)
+            self._unlink(node, key)
             client = self._clients.get(ours)
             if client is not None and reason != "normal":
                 self.executor.run_soon(exit_client, client, reason)
 
-        self._linked[key] = self.monitor(node, theirs, down)
-        client = self._clients[ours]
-        watch_end(client, lambda _: self.turn.post(self._let_go, key))
+        ends = watch_end(self._clients[ours], lambda _: self.turn.post(self._let_go, node, key))
+        linked[key] = (self.monitor(node, theirs, down), ends)
         return True
 
-    def _let_go(self, key: tuple[int, str, int]) -> None:
-        monitor = self._linked.pop(key, None)
+    def _unlink(self, node: str, key: tuple[int, int]) -> int | None:
+        """Forget a link; return the monitor of the other one, if there was a link."""
+        linked = self._linked.get(node, {})
+        monitor, ends = linked.pop(key, (None, None))
+        if not linked:
+            self._linked.pop(node, None)
+        if ends is not None:
+            ends.cancel()
+        return monitor
+
+    def _let_go(self, node: str, key: tuple[int, int]) -> None:
+        monitor = self._unlink(node, key)
         if monitor is not None:
             self.demonitor(monitor)
 
@@ -475,23 +501,31 @@ class Actors:
             case Down():
                 node, told = self._monitors.get(frame.number, ("", None))
                 if told is not None and node == speaker:
+                    reason = self._reason_in(frame.reason)
                     del self._monitors[frame.number]
-                    told(self.values.unpack(frame.reason))
+                    told(reason)
             case Link():
                 local = self._find(frame.to)
                 if local is not None and local.subject is not None:
                     self._check_exits(local)
-                    check_budget(len(self._linked) + 1, MOST_LINKS, "links")
+                    check_budget(len(self._linked.get(speaker, ())) + 1, MOST_LINKS, "links")
                     self.number_of(local.subject)
                     self._hold(frame.to, speaker, frame.sender)
             case Exit():
                 local = self._find(frame.to)
                 if local is not None and local.subject is not None:
                     self._check_exits(local)
-                    reason = self.values.unpack(frame.reason)
+                    reason = self._reason_in(frame.reason)
                     self.executor.run_soon(exit_client, local.subject, reason)
             case _:
                 assert_never(frame)
+
+    def _reason_in(self, reason: bytes) -> Any:
+        """The reason of an end; whoever waits for it is told, even if it is of a kind that is not known here."""
+        try:
+            return self.values.unpack(reason)
+        except StrangeMessage as error:
+            return str(error)
 
     def _check_exits(self, local: Local) -> None:
         if local.closed:
@@ -518,9 +552,10 @@ class Actors:
         check_budget(waiting, MOST_CALLS, "calls that wait for an answer")
         request = self.values.unpack(frame.payload)
         self._waiting[speaker] = waiting
-        self.executor.run_soon(self._ask, local.subject, request, speaker, number)
+        caller = _Caller(speaker, self._exchange.link_to(speaker))
+        self.executor.run_soon(self._ask, local.subject, request, caller, number)
 
-    def _ask(self, actor: pykka.ActorRef[Any], request: Any, caller: str, number: int) -> None:
+    def _ask(self, actor: pykka.ActorRef[Any], request: Any, caller: _Caller, number: int) -> None:
         """Put a question to an actor, outside of the turn."""
         try:
             future = ask(actor, call_of(actor, request))
@@ -528,20 +563,20 @@ class Actors:
             self.turn.run(self._finish, caller, number, error)
             return
         except BaseException:
-            self.turn.post(self._answered, caller)
+            self.turn.post(self._answered, caller.node)
             raise
         self.executor.spawn(self._await_answer, future, caller, number)
 
-    def _await_answer(self, future: GeventFuture[Any], caller: str, number: int) -> None:
+    def _await_answer(self, future: GeventFuture[Any], caller: _Caller, number: int) -> None:
         try:
             try:
                 answer = future.get()
             except Exception as error:
                 answer = error
-            while (waiter := self.turn.run(self._exchange.room, caller)) is not None:
+            while (waiter := self.turn.run(self._exchange.room, caller.node)) is not None:
                 waiter.wait()
         except BaseException:
-            self.turn.post(self._answered, caller)
+            self.turn.post(self._answered, caller.node)
             raise
         self.turn.run(self._finish, caller, number, answer)
 
@@ -550,19 +585,21 @@ class Actors:
         if not self._waiting[node]:
             del self._waiting[node]
 
-    def _finish(self, caller: str, number: int, answer: Any) -> None:
+    def _finish(self, caller: _Caller, number: int, answer: Any) -> None:
         """Answer an ask: with a value, or with an exception, also if the value can't be sent. In the turn."""
-        self._answered(caller)
+        self._answered(caller.node)
+        if self._exchange.link_to(caller.node) is not caller.link:
+            return  # a later program of that name gives its asks the same numbers
         if not isinstance(answer, Exception):
             try:
-                self._exchange.send(caller, Answered(number, self.values.pack(answer)))
+                self._exchange.send(caller.node, Answered(number, self.values.pack(answer)))
                 return
             except Unsendable as error:
                 answer = error
-        self._fail(caller, number, answer)
+        self._fail(caller.node, number, answer)
 
     def _fail(self, caller: str, number: int, error: Exception) -> None:
-        kind = type(error).__name__[:255]
+        kind = text_of(type(error).__name__)[:LONGEST_NAME]
         self._exchange.send(caller, Raised(number, kind, text_of(error), about(error)))
 
     def _monitor(self, speaker: str, frame: Monitor) -> None:
@@ -646,6 +683,5 @@ def text_of(value: object) -> str:
         text = str.__str__(value if isinstance(value, str) else str(value))
     except Exception:
         text = f"<{type(value).__name__}>"
-    if len(text) > LONGEST_TEXT:
-        text = f"{text[:LONGEST_TEXT]}..."
-    return text.encode(errors="backslashreplace").decode()
+    text = text[: LONGEST_TEXT + 1].encode(errors="backslashreplace").decode()
+    return text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]}..."

@@ -98,13 +98,16 @@ class Exchange:
         link_to: Returns the link to a node, if there is one.
         notices: Logs what is wrong.
         parts: Take frames in.
+
+    Attributes:
+        link_to: The same.
     """
 
     def __init__(
         self, name: str, link_to: Callable[[str], AnyLink | None], notices: Notices, parts: Parts
     ) -> None:
         self.name = name
-        self._link_to = link_to
+        self.link_to = link_to
         self.notices = notices
         self._parts = parts
         self._serial = itertools.count(1)
@@ -114,7 +117,7 @@ class Exchange:
 
     def send(self, node: str, frame: Frame) -> bool:
         """Send a frame; return whether there is a connection."""
-        link = self._link_to(node)
+        link = self.link_to(node)
         if link is None:
             return False
         link.send(encode(frame))
@@ -122,13 +125,13 @@ class Exchange:
 
     def send_body(self, node: str, body: bytes) -> None:
         """Send a frame that is encoded, if there is a connection."""
-        link = self._link_to(node)
+        link = self.link_to(node)
         if link is not None:
             link.send(body)
 
     def room(self, node: str) -> Waiter | None:
         """A waiter that is woken when a node has read most of our output; `None` if it has."""
-        link = self._link_to(node)
+        link = self.link_to(node)
         if link is None or not link.is_full:
             return None
         waiter = Waiter()

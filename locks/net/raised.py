@@ -20,6 +20,7 @@ LARGEST: Final = (
 )  # bytes of what an error says besides its text, but for the report of a deadlock
 PLAIN: Final = (str, int, float, bool)
 _FIELDS: Final = frozenset(About.__struct_fields__) - {"plain"}
+_RESERVED: Final = frozenset((*dir(LocksError("")), "self", "message"))  # no attributes of an error
 _CLASSES: Final[dict[str, type[LocksError]]] = {
     name: found
     for name in locks.errors.__all__
@@ -74,12 +75,17 @@ def error_in(raised: Raised) -> LocksError | None:
         return None
     parameters = inspect.signature(found.__init__).parameters
     anything = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
-    told = {**{name: getattr(raised.about, name) for name in _FIELDS}, **raised.about.plain}
+    fields = {name: getattr(raised.about, name) for name in _FIELDS}
+    told = {**fields, **raised.about.plain}
     known = {
         name: value
         for name, value in told.items()
-        if value is not None and (anything or name in parameters)
+        if value is not None and (anything or name in parameters) and name not in _RESERVED
     }
+    for name in _FIELDS & raised.about.plain.keys() & known.keys():  # plain in one class
+        default = parameters[name].default if name in parameters else None
+        if type(default) is not type(known[name]):
+            del known[name]
     needed = {name for name, each in parameters.items() if each.default is each.empty}
     needed -= {"self", "message", "about"}
     return found(raised.text, **known) if needed <= known.keys() else None

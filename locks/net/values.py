@@ -24,6 +24,7 @@ from msgspec.msgpack import Ext
 from locks.errors import MisuseError
 from locks.lock_ids import shown
 from locks.net.messages import LARGEST_PAYLOAD, BadMessage, StrangeMessage, checked, encoded
+from locks.ranges import LONGEST_NAME, plain
 from locks.words import Checked
 
 __all__ = ["Reference", "Unsendable", "Values", "letters"]
@@ -51,7 +52,20 @@ _name_of: dict[type[Any], str] = {}
 _unions: dict[str, Any] = {}
 _tags_of: dict[str, list[list[object]]] = {}
 _encode: Final = msgspec.msgpack.Encoder().encode
-_decode: Final = msgspec.msgpack.Decoder().decode
+
+
+class _Part:
+    """An extension, as found in the bytes: a view of them, because a copy for each level of nested ones would take gigabytes."""
+
+    __slots__ = ("code", "data")
+    __hash__ = None  # type: ignore[assignment]  # so it is no key of a dictionary
+
+    def __init__(self, code: int, data: memoryview) -> None:
+        self.code = code
+        self.data = data
+
+
+_decode: Final = msgspec.msgpack.Decoder(ext_hook=_Part).decode
 
 
 class Unsendable(MisuseError):
@@ -112,7 +126,7 @@ class Values:
         except StrangeMessage:
             raise
         except (ValueError, TypeError, RecursionError) as error:
-            raise BadMessage(f"a value can't be read: {error}") from None
+            raise BadMessage(f"a value can't be read: {plain(str(error))}") from None
 
     def encode(self, message: Struct) -> bytes:
         """The bytes of a message of a closed union, whose references have the type `Reference`."""
@@ -130,7 +144,7 @@ class Values:
                 found = self.unpack(data)
                 if type(found) is list and found and found[0] not in tags:
                     raise StrangeMessage(f"there is no message {shown(found[0])}") from None
-                raise BadMessage(str(error)) from None
+                raise BadMessage(plain(str(error))) from None
 
         return decode_message
 
@@ -141,8 +155,10 @@ class Values:
         if kind is not Reference:
             return checked(kind, value)
         node, target = value
-        if type(node) is not str or type(target) not in (int, str):
-            raise ValueError("a reference is wrong")
+        right = type(target) is int and 0 <= target <= MOST
+        right = right or (type(target) is str and len(target) <= LONGEST_NAME)
+        if not right or type(node) is not str or len(node) > LONGEST_NAME:
+            raise ValueError("a reference is wrong")  # a message to it would be refused by its node
         return self._ref(node, target)
 
     def _plain(self, value: Any, depth: int) -> Any:
@@ -184,9 +200,9 @@ class Values:
             return [each if type(each) in PLAIN else self._value(each) for each in found]
         if kind is dict:
             return {key: self._value(each) for key, each in found.items()}
-        return self._extension(found.code, found.data) if kind is Ext else found
+        return self._extension(found.code, found.data) if kind is _Part else found
 
-    def _extension(self, code: int, data: bytes) -> Any:
+    def _extension(self, code: int, data: memoryview) -> Any:
         if code == LARGE_INT:
             return int.from_bytes(data, "big", signed=True)
         parts = self._value(_decode(data))

@@ -575,7 +575,7 @@ class Node(metaclass=Shown):
         """A reference to the actor of this name on another node.
 
         Raises:
-            InvalidOption: The name is too long.
+            InvalidOption: The name is too long, or there can be no such node.
         """
         name = check_text(name)
         if len(name) > LONGEST_NAME or not name.isprintable():
@@ -583,7 +583,7 @@ class Node(metaclass=Shown):
                 f"the name {shown(name)} is none of an actor: it must be printable, and have at most {LONGEST_NAME} characters",
                 name=shown(name),
             )
-        return self._needs_cluster().actors.ref(check_text(node), name)
+        return self._needs_cluster().actors.ref(check_node_name(node), name)
 
     def link(self, actor: Client, other: remotes.RemoteRef) -> None:
         """Link an actor, a greenlet or a thread of this node to a process of another one.

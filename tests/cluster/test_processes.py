@@ -8,9 +8,13 @@ from typing import Any
 import gevent
 import pykka
 import pytest
+from msgspec.msgpack import Ext
 
 import locks
-from tests.cluster.nodes import A, B, Nodes, peer, until_connected, until_members
+from locks.net.messages import Answered, Ask, Down, Link, Monitor, encode
+from locks.net.values import LETTER
+from locks.runtime.monitor import watch_of
+from tests.cluster.nodes import ODD, A, B, Nodes, Peer, peer, until_connected, until_members
 from tests.helpers import LIMIT, eventually
 
 
@@ -272,6 +276,49 @@ def test_a_pid_of_an_earlier_incarnation(nodes: Nodes) -> None:
     a_actor.stop()
 
 
+def test_an_answer_that_can_not_be_read_is_one(nodes: Nodes) -> None:
+    """Who asks is told so, and does not wait for ever; and who monitors is told that the actor is down."""
+    a = nodes.start(A)
+    strange = encode(Ext(LETTER, encode(["election", "newer", 1])))
+    for payload in (strange, b"\xc1"):
+        other = Peer(a.address, A)
+        until_connected(a, ODD)
+        ref = a.remote("somebody", ODD)
+        reasons = _down(ref)
+        future = ref.ask(1, block=False)
+        said = iter(other.messages())
+        monitor = next(each for each in said if isinstance(each, Monitor))
+        asked = next(each for each in said if isinstance(each, Ask))
+        other.say(Down(monitor.number, payload))
+        other.say(Answered(asked.number, payload))
+        with pytest.raises((locks.node.RemoteError, pykka.ActorDeadError)):
+            future.get(timeout=5)
+        eventually(lambda: reasons)  # noqa: B023
+        other.close()
+        until_connected(a)
+
+
+def test_an_answer_is_for_the_program_that_asked(nodes: Nodes) -> None:
+    """A later program of the same name, which gives its questions the same numbers, does not get it."""
+    a = nodes.start(A)
+    patient = Patient.start()
+    a.register("patient", patient)
+    first = Peer(a.address, A)
+    first.say(Ask(5, "patient", encode("old")))
+    assert a.cluster is not None
+    waiting = a.cluster.actors._waiting
+    eventually(lambda: waiting.get(ODD))
+    first.close()
+    until_connected(a)
+    later = Peer(a.address, A)
+    later.say(Ask(5, "patient", encode("new")))
+    eventually(lambda: waiting.get(ODD) == 2)
+    patient._actor_weakref().may.set()
+    answers = (each for each in later.messages() if isinstance(each, Answered))
+    assert next(answers) == Answered(5, encode("new"))
+    eventually(lambda: not waiting)
+
+
 # --- Links --------------------------------------------------------------------------------------
 
 
@@ -294,6 +341,35 @@ def test_links(nodes: Nodes, dies: str) -> None:
     eventually(lambda: ends_here and ends_there)
     expected = "noconnection" if dies == "connection" else "enough"
     assert ends_here[0][1] == ends_there[0][1] == expected
+
+
+def _watchers(actor: Any) -> int:
+    """How many monitors an actor has."""
+    watch = watch_of(actor)
+    assert watch is not None
+    return len(watch.monitors)
+
+
+def test_links_that_have_ended_leave_nothing(nodes: Nodes) -> None:
+    """However many there were."""
+    a = nodes.start(A)
+    mine = Echo.start()
+    a.register("mine", mine)
+    assert a.cluster is not None
+    actors = a.cluster.actors
+    other = Peer(a.address, A)
+    said = iter(other.messages())
+    number = a.turn.run(actors.number_of, mine)
+    before = _watchers(mine)
+    for sender in range(100):
+        other.say(Link(number, sender))
+        monitor = next(each for each in said if isinstance(each, Monitor))
+        assert monitor.to == sender
+        other.say(Down(monitor.number, encode("normal")))
+    eventually(lambda: not actors._linked)
+    assert mine.ask("hello", timeout=5) == "hello"
+    eventually(lambda: _watchers(mine) == before)
+    mine.stop()
 
 
 def test_links_that_can_not_be(nodes: Nodes) -> None:

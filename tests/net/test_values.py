@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import time
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -13,11 +14,12 @@ from hypothesis import strategies as st
 from msgspec.msgpack import Ext
 
 from locks.net.messages import BadMessage, encode
-from locks.net.values import LARGE_INT, MAPPING, TUPLE, Values
+from locks.net.values import LARGE_INT, MAPPING, REFERENCE, TUPLE, Values
 
 MODULUS = (1 << 61) - 1  # of Python's hashes of numbers
 NOBODY: Any = None
 VALUES = Values(NOBODY, NOBODY)
+REFERRING = Values(NOBODY, lambda node, target: (node, target))
 SCALARS = (
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False)
     | st.text(st.characters(exclude_categories=["Cs"]), max_size=9) | st.binary(max_size=9)
@@ -88,3 +90,37 @@ def test_deep_nesting() -> None:
     for each in (body, b"\x91" * 100_000 + b"\1"):
         with pytest.raises(BadMessage):
             VALUES.unpack(each)
+
+
+def test_nested_extensions_are_not_copied() -> None:
+    """A large value within many others takes no more memory than alone."""
+    body = encode(bytes(2**20))
+    for _ in range(80):
+        body = encode(Ext(TUPLE, b"\x91" + body))
+    tracemalloc.start()
+    value = VALUES.unpack(body)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 4 * 2**20
+    for _ in range(80):
+        (value,) = value
+    assert value == bytes(2**20)
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        ("a@x", -1), ("a@x", 1.5), ("a@x", True), ("a@x", "n" * 256), ("a" * 256, 1), (b"a@x", 1), ("a@x",),
+        ("a@x", Ext(LARGE_INT, bytes([1] * 9))),
+    ],
+)  # fmt: skip
+def test_a_reference_that_no_node_would_take_is_refused(where: Any) -> None:
+    """Otherwise who passes it on, or sends something to it, would lose its connection to a third node."""
+    with pytest.raises(BadMessage):
+        REFERRING.unpack(encode(Ext(REFERENCE, encode(where))))
+
+
+def test_references_arrive() -> None:
+    """By the number of an actor, or by its name."""
+    for where in (("a@x", 0), ("a@x", (1 << 64) - 1), ("n" * 255, "n" * 255)):
+        assert REFERRING.unpack(encode(Ext(REFERENCE, encode(where)))) == where

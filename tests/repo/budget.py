@@ -42,10 +42,10 @@ GROUND = ("errors", "lock_ids", "model", "ranges", "version", "words")
 ROOMS: dict[str, Room] = {
     "the ground": Room(tuple(f"locks/{name}.py" for name in GROUND), 815),
     "the face": Room((*(f"locks/{name}.py" for name in FACE), "locks/shapes"), 1_648),
-    "core": Room(("locks/core",), 4_639),
+    "core": Room(("locks/core",), 4_641),
     "runtime": Room(("locks/runtime",), 2_895),
-    "node": Room(("locks/node",), 5_829),
-    "the wire": Room(("locks/net",), 3_086),
+    "node": Room(("locks/node",), 5_836),
+    "the wire": Room(("locks/net",), 3_124),
     "program": Room(("locks/program",), 1_342),
     "aio": Room(("locks/aio",), 753),
     "commands and pages": Room(("locks/cli", "locks/web", "locks/facts"), 2_991),
@@ -57,11 +57,11 @@ ROOMS: dict[str, Room] = {
     "the bench": Room(("locks/testing", "locks_pytest.py"), 2_317),
     "elections": Room(("locks_leader",), 2_980),
     "the laboratory": Room(("locks_lab",), 11_568),
-    "tests": Room(("tests",), 51_919),
+    "tests": Room(("tests",), 52_030),
     "benchmarks": Room(("benchmarks",), 5_416),
     "examples": Room(("examples",), 3_822),
 }
-SHIPPED = 45_932  # lines of code in all packages that are shipped
+SHIPPED = 45_979  # lines of code in all packages that are shipped
 PAGES = 45
 DECISIONS = 49
 WORDS = 102_900  # of both

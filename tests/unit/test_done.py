@@ -10,7 +10,7 @@ import pytest
 from locks.core.done import MOST_MARKS, Marks, Recovery, Told, read, shifted
 from locks.core.facts import AskMark, Mark, MarkFact
 from locks.model import majority
-from locks.ranges import replace
+from locks.ranges import MOST_NUMBER, replace
 from locks.words import AgentId
 from tests.helpers import SEED
 
@@ -21,6 +21,23 @@ NAMES = ("a", "b", "c")
 def mark(key: int, token: int = 1, until: int = 100) -> Mark:
     """A mark."""
     return Mark((key,), token, 0, until, "ann")
+
+
+def test_a_mark_by_any_clock_can_be_told() -> None:
+    """Its times are in the range of what is sent, however wrong the clock of who has set it."""
+    for then in (0, 50, MOST_NUMBER):
+        for until in (0, MOST_NUMBER):
+            found = shifted(mark(1, until=until), then, MOST_NUMBER // 2)
+            assert 0 <= found.at <= MOST_NUMBER
+            assert 0 <= found.until <= MOST_NUMBER
+
+
+def test_what_was_forgotten_costs_a_page_nothing() -> None:
+    """Only the marks that are there are looked at."""
+    marks = Marks()
+    marks.number = 10**12
+    marks.add(mark(1), 0)
+    assert marks.page(0, 0) == ((mark(1),), 0)
 
 
 def test_a_mark_ends_with_its_time() -> None:

@@ -10,7 +10,7 @@ import pytest
 import locks
 from locks.errors import LocksError
 from locks.model import AgentId, Contender, Deadlock, Edge, RequestRecord
-from locks.net.actors import RemoteError
+from locks.net.actors import RemoteError, text_of
 from locks.net.messages import About, Raised, decode, encode
 from locks.net.raised import about, error_in
 
@@ -103,3 +103,23 @@ def test_what_is_not_what_it_should_be_is_left_out() -> None:
     assert (late.holders, late.timeout, late.lock_ids) == ((), 1, (ID,))
     assert error_in(Raised(1, "NotHeld", "not held", About())) is None
     assert error_in(Raised(1, "assert_never", "x", About())) is None
+
+
+@pytest.mark.parametrize(
+    "name", ["args", "about", "message", "self", "__class__", "__traceback__", "__dict__"]
+)
+def test_what_is_no_attribute_of_an_error_is_left_out(name: str) -> None:
+    """Whatever another node says of one, there is an error for who waits for the answer."""
+    for kind in KINDS:
+        for value in (1, "x"):
+            told = Raised(1, kind.__name__, "text", About({name: value, "other": 2}))
+            error = error_in(decode(encode(told)))  # type: ignore[arg-type]
+            if error is not None:
+                assert str(error) == "text"
+                assert name not in error.about
+
+
+@pytest.mark.parametrize("text", ["\ud800" * 5000, "x" * 5000, "\udcff", ""])
+def test_every_text_can_be_sent(text: str) -> None:
+    """Also one that is long, and is longer as it is sent."""
+    decode(encode(Raised(1, "Error", text_of(text))))

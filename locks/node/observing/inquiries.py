@@ -35,6 +35,7 @@ from locks.net.addresses import place
 from locks.net.budgets import MOST_CALLS, check_budget
 from locks.net.exchange import check_speaker
 from locks.net.link import Link
+from locks.net.versions import ASKED, check_version
 from locks.node.client.clients import this_program
 from locks.node.client.refusals import check_may_wait
 from locks.node.marks import Memory, memory_of
@@ -162,10 +163,12 @@ class Inquiries:
         """Take in a question of another node; `answer` is called once, now or later.
 
         Raises:
-            BadMessage: It is in the name of another node's agent.
+            BadMessage: It is in the name of another node's agent, or has a token that is too far ahead of the clock.
         """
         if isinstance(question, AskMark):
             check_speaker(question.agent.node, speaker)
+            if question.mark is not None:  # a later run with a smaller token could set none
+                check_version(question.mark.token, ASKED)
         name = node_of(question)
         if name is not None and name != self._node.name:
             self._pass_on(speaker, question, name, answer)

@@ -27,12 +27,12 @@ from locks.core.messages import (
     Refused,
     Release,
     Request,
-    RequestStates,
     Resolved,
     ServerMessage,
     Surrender,
     Surrendered,
     ToAgent,
+    VersionRaised,
 )
 from locks.core.parts import in_parts
 from locks.core.statistics import TrafficStatistics
@@ -533,9 +533,12 @@ class Cluster:
         agent = self.node.agents_by_id.get(agent_numbered(number, self.node.name))
         if agent is None:
             return  # it has ended
-        if isinstance(message, (RequestStates, Surrendered, Resolved, Knowledge)):
+        if not isinstance(message, (Refused, VersionRaised)):
             for record in message.records:
                 check_version(record.version)
+                check_version(
+                    record.since
+                )  # a token, to which other servers are asked to raise theirs
         if isinstance(message, Knowledge):
             check_speaker(message.sender.node, speaker)
         else:
@@ -544,6 +547,8 @@ class Cluster:
             check_speaker(message.node, speaker)
         if isinstance(message, Surrendered) and message.message.agent != agent.id:
             raise BadMessage("it answers a surrender of another agent")
+        if isinstance(message, Surrendered):
+            check_version(message.version)
         self.node.deliver(agent, message)
 
     def asked(
