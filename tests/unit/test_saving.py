@@ -32,6 +32,7 @@ from locks.model import AgentId, RequestRecord
 from locks.node import dispatch
 from locks.node.history import begin, is_outgrown, past, replay
 from locks.program.default import default_node
+from locks.ranges import replace
 from locks_lab.worlds.study import subjects
 
 NODE = "a@h"
