@@ -1,4 +1,4 @@
-"""Hypothesis strategies made from annotations, as the forms of `locks.otp.bytes.fields` are.
+"""Hypothesis strategies made from annotations, as msgspec checks them.
 
 So a message that is added to a union is tried without a word about it in any test.
 """
