@@ -64,7 +64,7 @@ ROOMS: dict[str, Room] = {
 SHIPPED = 45_980  # lines of code in all packages that are shipped
 PAGES = 45
 DECISIONS = 49
-WORDS = 103_021  # of both
+WORDS = 103_055  # of both
 
 
 def lines_of(room: Room) -> int:
