@@ -42,7 +42,7 @@ GROUND = ("errors", "lock_ids", "model", "ranges", "version", "words")
 ROOMS: dict[str, Room] = {
     "the ground": Room(tuple(f"locks/{name}.py" for name in GROUND), 820),
     "the face": Room((*(f"locks/{name}.py" for name in FACE), "locks/shapes"), 1_648),
-    "core": Room(("locks/core",), 4_641),
+    "core": Room(("locks/core",), 4_642),
     "runtime": Room(("locks/runtime",), 2_895),
     "node": Room(("locks/node",), 5_836),
     "the wire": Room(("locks/net",), 3_128),
@@ -61,10 +61,10 @@ ROOMS: dict[str, Room] = {
     "benchmarks": Room(("benchmarks",), 5_416),
     "examples": Room(("examples",), 3_822),
 }
-SHIPPED = 45_988  # lines of code in all packages that are shipped
+SHIPPED = 45_989  # lines of code in all packages that are shipped
 PAGES = 45
 DECISIONS = 49
-WORDS = 102_900  # of both
+WORDS = 103_055  # of both
 
 
 def lines_of(room: Room) -> int:

@@ -32,6 +32,7 @@ from locks.model import AgentId, RequestRecord
 from locks.node import dispatch
 from locks.node.history import begin, is_outgrown, past, replay
 from locks.program.default import default_node
+from locks.ranges import replace
 from locks_lab.worlds.study import subjects
 
 NODE = "a@h"
@@ -78,7 +79,7 @@ def _said(server: ServerMachine, message: Any) -> list[str]:
         text = repr(effect)
         told = getattr(getattr(effect, "message", None), "records", None)
         if told is not None:
-            text = repr(effect._replace(message=effect.message._replace(records=())))  # type: ignore
+            text = repr(effect._replace(message=replace(effect.message, records=())))  # type: ignore
             text += repr(sorted(map(repr, told)))
         effects.append(text)
     return sorted(effects)

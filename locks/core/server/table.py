@@ -96,8 +96,9 @@ class TableStatistics(Value, frozen=True):
     version: Number
 
 
-COUNTERS = tuple(f"_{name}" for name in TableStatistics.__struct_fields__[:-4])
-"""The attributes of a `LockTable` that count, one for each of the first fields of its statistics."""
+SIZES = ("entries", "waiting", "agents", "version")
+COUNTERS = tuple(f"_{name}" for name in TableStatistics.__struct_fields__ if name not in SIZES)
+"""The attributes of a `LockTable` that count, one for each field of its statistics that is no size."""
 
 
 class LockTable:
@@ -464,7 +465,7 @@ class LockTable:
         """Counters and present size."""
         held_up = self.root.children.get(HELD_UP)
         hidden = () if held_up is None else tuple(held_up.subtree())
-        counted: list[int] = [getattr(self, name) for name in COUNTERS]
+        counted: dict[str, int] = {name[1:]: getattr(self, name) for name in COUNTERS}
         sizes = (
             len(self._entries) - sum(1 for slot in hidden for _ in slot.entries()),
             sum(requester.waiting for requester in self.requesters.values())
@@ -472,7 +473,7 @@ class LockTable:
             len(self.requesters),
             self.version,
         )
-        return TableStatistics(*(*counted, *sizes))
+        return TableStatistics(**counted, **dict(zip(SIZES, sizes, strict=True)))
 
     # --- Place ----------------------------------------------------------------------------------
 
