@@ -6,14 +6,24 @@ from collections.abc import Callable
 
 import pytest
 
-from locks.core.messages import Knowledge, Released, Remove, RequestStates, Surrender, Surrendered
-from locks.model import AgentId, RequestRecord
+from locks.core.messages import (
+    Knowledge,
+    Released,
+    Remove,
+    RequestStates,
+    Resolved,
+    Surrender,
+    Surrendered,
+)
+from locks.model import AgentId, Deadlock, RequestRecord
 from locks.net.messages import Exit, Frame, Link, ToAgent, ToServer
-from tests.cluster.nodes import A, B, Nodes, Peer, Tx, link
+from locks.ranges import replace
+from tests.cluster.nodes import A, B, News, Nodes, Peer, Tx, link
 from tests.helpers import eventually
 
 BAD = "bad@127.0.0.1"
 ID = ("held",)
+MINE = AgentId(1 << 12, BAD, 0)
 THEIRS = AgentId(1 << 12, A, 0)
 
 
@@ -22,11 +32,34 @@ def gone(agent: AgentId) -> RequestRecord:
     return RequestRecord(A, 1, agent, "c", ID, "write", "gone", 1, 1, False, 1 << 40)
 
 
+def report(agent: AgentId, node: str) -> Deadlock:
+    """A report of a deadlock that a lock server has resolved."""
+    return Deadlock(agent, ID, node, "surrendered", (), "it is forged")
+
+
 FORGED: dict[str, Callable[[AgentId], Frame]] = {
     "exit": lambda agent: Exit(agent.created, b"\xa4kill"),
     "link": lambda agent: Link(agent.created, 1),
     "the lock server's word": lambda agent: ToAgent(agent.created, Released(A, ID, ())),
     "its records": lambda agent: ToAgent(agent.created, RequestStates(A, (gone(agent),))),
+    "records of another server": lambda agent: ToAgent(
+        agent.created, RequestStates(BAD, (gone(agent),))
+    ),
+    "what another server has released": lambda agent: ToAgent(
+        agent.created, Released(BAD, ID, (gone(agent),))
+    ),
+    "a deadlock that another server has resolved": lambda agent: ToAgent(
+        agent.created, Resolved(report(agent, A), ())
+    ),
+    "a deadlock at another server": lambda agent: ToServer(
+        Surrender(MINE, ID, report=report(MINE, A))
+    ),
+    "a deadlock in which another agent yields": lambda agent: ToServer(
+        Surrender(MINE, ID, report=report(agent, B))
+    ),
+    "a token beyond all clocks": lambda agent: ToAgent(
+        agent.created, RequestStates(BAD, (replace(gone(agent), node=BAD, since=1 << 62),))
+    ),
     "an agent's word": lambda agent: ToAgent(agent.created, Knowledge(THEIRS, (), True)),
     "the answer to another's surrender": lambda agent: ToAgent(
         agent.created, Surrendered(BAD, Surrender(THEIRS, ID), True, (), 1)
@@ -45,9 +78,11 @@ def test_nobody_takes_the_lock_of_another(nodes: Nodes, what: str) -> None:
     assert [each.agent for each in a.view(("held",)).holders] == [agent]
     bad = Peer(b.address, b.name, BAD)
     eventually(lambda: BAD in b.nodes())
+    news = News(b)
     bad.say(FORGED[what](agent))
     assert bad.is_closed()
-    eventually(lambda: BAD not in b.nodes())
+    (reason,) = eventually(news.reasons)
+    assert "silent" not in reason
     assert link(a, B).closed is None
     assert [each.agent for each in a.view(("held",)).holders] == [agent]
     assert b.agents_by_id[agent].machine.ended is None

@@ -12,7 +12,7 @@ starts again, whether it was restarted or only cut off.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -38,7 +38,7 @@ from locks.core.parts import in_parts
 from locks.core.statistics import TrafficStatistics
 from locks.errors import LocksError, MisuseError, TransactionEnded, assert_never
 from locks.lock_ids import is_held_up_id, shown, size_of
-from locks.model import AgentId, LockId, agent_numbered
+from locks.model import AgentId, LockId, RequestRecord, agent_numbered
 from locks.net import messages
 from locks.net.actors import Actors, Local, RemoteRef
 from locks.net.addresses import Address, place
@@ -525,6 +525,9 @@ class Cluster:
             raise BadMessage("it requests what stands for a wait")
         if type(message) is RaiseVersion:
             check_version(message.version, ASKED)
+        report = message.report if type(message) is Surrender else None
+        if report and (report.agent, report.server) != (message.agent, self.node.name):
+            raise BadMessage("it reports a deadlock that is not resolved by this surrender")
         if self.guests.admit(speaker, message):
             self.node.deliver(self.node.server, message)
 
@@ -533,22 +536,23 @@ class Cluster:
         agent = self.node.agents_by_id.get(agent_numbered(number, self.node.name))
         if agent is None:
             return  # it has ended
-        if not isinstance(message, (Refused, VersionRaised)):
-            for record in message.records:
-                check_version(record.version)
-                check_version(
-                    record.since
-                )  # a token, to which other servers are asked to raise theirs
-        if isinstance(message, Knowledge):
-            check_speaker(message.sender.node, speaker)
-        else:
-            self._check_connected(speaker)
-        if not isinstance(message, Knowledge) and not isinstance(message, Resolved):
-            check_speaker(message.node, speaker)
-        if isinstance(message, Surrendered) and message.message.agent != agent.id:
-            raise BadMessage("it answers a surrender of another agent")
+        match message:
+            case Knowledge():
+                check_speaker(message.sender.node, speaker)
+                _check_records(message.records)
+            case Resolved():
+                self._check_connected(speaker)
+                check_speaker(message.report.server, speaker)
+                _check_records(message.records, speaker)
+            case _:
+                self._check_connected(speaker)
+                check_speaker(message.node, speaker)
+                if not isinstance(message, (Refused, VersionRaised)):
+                    _check_records(message.records, speaker)
         if isinstance(message, Surrendered):
             check_version(message.version)
+            if message.message.agent != agent.id:
+                raise BadMessage("it answers a surrender of another agent")
         self.node.deliver(agent, message)
 
     def asked(
@@ -630,3 +634,12 @@ class Cluster:
         """Leave the cluster: all connections are closed. In the turn."""
         self.network.stop(reason)
         self.arrivals.close()
+
+
+def _check_records(records: Iterable[RequestRecord], server: str | None = None) -> None:
+    """Check what another node says of requests: a lock server speaks of its own only."""
+    for record in records:
+        if server is not None:
+            check_speaker(record.node, server)
+        check_version(record.version)
+        check_version(record.since)  # a token, to which others are asked to raise theirs
