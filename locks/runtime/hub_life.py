@@ -77,7 +77,10 @@ def end(hub: Hub) -> None:
         suppress(gevent.Timeout),
         gevent.Timeout(PATIENCE),
     ):  # one of the program's may refuse to end
-        while left := [each for each in greenlets if not each.ready()]:
+        while True:
+            left = [each for each in greenlets if not each.ready()]
+            if not left:
+                break
             gevent.killall(left)  # one that ends may begin another one
         gevent.sleep(0)  # their links are called in the loop
     ends: dict[object, Callable[[], object]] = hub.__dict__.get(_ENDS, {})

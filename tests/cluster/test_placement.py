@@ -161,7 +161,7 @@ print(locks_leader.Election("x").run(lead) > 0)
         first
         == second
         == (
-            "can't lock Atom('locks_leader'), or ask for its queue: it covers ids that are on different servers "
+            "can't lock $election, or ask for its queue: it covers ids that are on different servers "
             "(copies=3); name one of these ids, or nodes=[...]"
         )
     )
