@@ -9,7 +9,7 @@ node ignores it, and a newer one does without it.
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 from msgspec import Meta, Struct
 from msgspec.structs import replace as replace
@@ -22,6 +22,7 @@ __all__ = [
     "MOST_NUMBER",
     "MOST_RECORDS",
     "PLACE_BITS",
+    "Checked",
     "Created",
     "Message",
     "Name",
@@ -62,8 +63,23 @@ Name = Annotated[str, Meta(max_length=LONGEST_NAME)]
 """The name of a node."""
 Names = Annotated[tuple[Name, ...], Meta(max_length=MOST_RECORDS)]
 Versions = Annotated[tuple[Version, ...], Meta(max_length=MOST_RECORDS)]
-Text = Annotated[str, Meta(max_length=LONGEST_TEXT), "line"]
-"""What a person reads, in one line: names of clients, rules, reasons (`one_line`)."""
+if TYPE_CHECKING:
+    Checked = type
+    Text = str
+    """What a person reads, in one line: names of clients, rules, reasons. What arrives is cleaned (`one_line`)."""
+else:
+
+    class Checked(type):
+        """Makes types for which the decoder asks `locks.net.messages` for a check, because no bound says what they are."""
+
+        def __instancecheck__(cls, value):
+            return isinstance(value, cls.kinds)
+
+    class Text(metaclass=Checked):
+        """What a person reads, as above."""
+
+        kinds = str
+
 
 LONGEST_LINE = 300
 """Characters of a line about others in a log."""

@@ -24,6 +24,7 @@ from msgspec import Meta
 from locks.ranges import (
     MOST_EDGES,
     MOST_RECORDS,
+    Checked,
     Created,
     Name,
     Names,
@@ -40,18 +41,11 @@ if TYPE_CHECKING:
     """The name of a lock: key elements, from the root of the tree downwards."""
     KnownId = LockId
     """Likewise, in what servers and agents tell of: it may also stand for a client's wait (`HELD_UP`)."""
-    Checked = type
     Key = Hashable
     """An element of a lock id, or the name of a group."""
     Place = int | Fraction
     """Position of a request in its queue; each of its two numbers has at most `PLACE_BITS`."""
 else:
-
-    class Checked(type):
-        """Makes types for which the decoder asks `locks.net.messages` for a check, because no bound says what they are."""
-
-        def __instancecheck__(cls, value):
-            return isinstance(value, cls.kinds)
 
     class LockId(metaclass=Checked):
         """The name of a lock, as above."""

@@ -8,8 +8,9 @@ What may change later: a field that is added stands at the end and has a default
 it. A frame, message or question of a kind that is not known is dropped (`StrangeMessage`); a question is answered by `NotUnderstood`.
 Everything else that does not decode is a fault of the other node (`BadMessage`), and ends the connection.
 
-Four types have no bound that says what they are, and are checked here: a lock id that is asked for, one that is told of, which may also
-stand for a client's wait, an element of one, and a place in a queue, which may be a fraction. `docs/protocol.md` describes the protocol for other languages.
+Five types have no bound that says what they are, and are checked here: a lock id that is asked for, one that is told of, which may also
+stand for a client's wait, an element of one, a place in a queue, which may be a fraction, and a text that a person reads, which is put
+into one line: whoever sends it gives no orders to terminals, and forges no lines of logs. `docs/protocol.md` describes the protocol for other languages.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ from locks.ranges import (
     Text,
     Value,
     Version,
+    one_line,
 )
 from locks.words import HELD_UP, Key, KnownId, LockId, Place
 
@@ -467,7 +469,11 @@ def _bytes(number: int) -> bytes:
 
 
 def _checked(kind: Any, value: Any) -> Any:
-    """The lock id or the place that a decoded value stands for."""
+    """The text, the lock id or the place that a decoded value stands for."""
+    if kind is Text:
+        if type(value) is not str or len(value) > LONGEST_TEXT:
+            raise ValueError(f"a text should have at most {LONGEST_TEXT} characters")
+        return value if value.isprintable() else one_line(value)
     if kind is Place:
         if type(value) is int:
             return value

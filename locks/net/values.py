@@ -24,8 +24,7 @@ from msgspec.msgpack import Ext
 from locks.errors import MisuseError
 from locks.lock_ids import shown
 from locks.net.messages import LARGEST_PAYLOAD, BadMessage, StrangeMessage, checked, encoded
-from locks.ranges import LONGEST_NAME, plain
-from locks.words import Checked
+from locks.ranges import LONGEST_NAME, Checked, plain
 
 __all__ = ["Reference", "Unsendable", "Values", "letters"]
 

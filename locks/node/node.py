@@ -435,7 +435,7 @@ class Node(metaclass=Shown):
             self.cluster.views.watcher_down(watcher)
 
     def watchers_elsewhere(self, lock_id: LockId) -> list[Any]:
-        """The processes of other nodes that watch exactly this lock id of this node."""
+        """The readers on other nodes that watch exactly this lock id of this node."""
         return [] if self.cluster is None else list(self.cluster.readers.watchers(lock_id))
 
     def log(self, text: str, *args: Any) -> None:

@@ -285,7 +285,7 @@ class NodePort(Protocol):
         """An actor that watched lock ids has ended."""
 
     def watchers_elsewhere(self, lock_id: LockId) -> list[Any]:
-        """The processes of other nodes that watch exactly this lock id of this node."""
+        """The readers on other nodes that watch exactly this lock id of this node."""
 
     def view(
         self,

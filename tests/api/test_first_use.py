@@ -20,8 +20,8 @@ import locks_leader
 
 # What a program needs that meets other nodes, or that examines, serves or elects; by the first part of a module's name.
 NOT_ALONE = {
-    *("aio", "cli", "engines", "facts", "groups", "metrics", "mvcc", "otp", "ownership"),
-    *("testing", "tracing", "web", "wire"),
+    *("aio", "cli", "engines", "facts", "groups", "metrics", "mvcc", "net", "ownership"),
+    *("testing", "tracing", "web"),
 }
 OF_NODES = ("locks.node.peers", "locks.node.views", "locks.program.meeting")
 HEAVY = {"asyncio", "concurrent", "dataclasses", "inspect", "json", "socket", "ssl", "tomllib"}
@@ -44,7 +44,7 @@ def loaded(program: str) -> list[set[str]]:
 
 
 def parts(modules: set[str]) -> set[str]:
-    """The parts of `locks` that are among some modules: `otp` of `locks.net.link`."""
+    """The parts of `locks` that are among some modules: `net` of `locks.net.link`."""
     return {each.split(".")[1] for each in modules if each.startswith("locks.")}
 
 

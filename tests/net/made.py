@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 from msgspec import Meta, Struct
 
 from locks.net.messages import Frame
+from locks.ranges import Text
 from locks.words import HELD_UP, Key, KnownId, LockId, Place
 
 IDS: list[Any] = [("a",), ("a", 1), ("x", (1.5, b"y", None, True)), ("t", ("$units", 3)), ("é",)]
@@ -47,6 +48,8 @@ class Maker:
         """A value of a type."""
         choice = self.random.choice
         origin, args = get_origin(kind), get_args(kind)
+        if kind is Text:
+            return choice(TEXTS)
         if kind is LockId:
             return choice(IDS)
         if kind is KnownId:

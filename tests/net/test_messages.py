@@ -254,3 +254,30 @@ def test_a_newer_and_an_older_program_understand_each_other() -> None:
     back = messages.decode_part(encode(old), FromNewer).message
     assert (back.spare, back.patience, back.client) == (True, 1.0, "ann")
     assert replace(back, patience=2.5) == new
+
+
+FORGED = "x\n2026-11-26 03:00:00 WARNING locks.nodes forged \x1b[31m"
+AGENT = AgentId(1 << 40, "a@x", 0)
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        ToServer(Request(AGENT, FORGED, ("a",), "write")),
+        Call(1, messages.Refusal(FORGED)),  # type: ignore[arg-type]
+    ],
+)
+def test_what_a_person_reads_arrives_in_one_line(frame: Any) -> None:
+    """Whoever sends it gives no orders to terminals, and forges no lines of logs; what is asked for is as it was."""
+    if isinstance(frame, ToServer):
+        found = decode(encode(frame))
+        assert isinstance(found, ToServer)
+        assert isinstance(found.message, Request)
+        text = found.message.client
+    else:
+        text = messages.decode_part(encode(frame.question), messages.Refusal).why
+    assert text == "x\\n2026-11-26 03:00:00 WARNING locks.nodes forged \\x1b[31m"
+    long = ToServer(Request(AGENT, "\x1b" * 1000, ("a",), "write"))
+    assert decode(encode(decode(encode(long))))
+    with pytest.raises(BadMessage, match="at most 1000 characters"):
+        decode(encode(ToServer(Request(AGENT, "x" * 1001, ("a",), "write"))))

@@ -23,7 +23,13 @@ HEADS: list[tuple[str, Any]] = [
     ("Answers in `reply`", messages.AnyAnswer),
 ]
 MOST = (1 << 63) - 1
-CUSTOM = {"LockId": "lock id", "KnownId": "known id", "Key": "element", "Place": "place"}
+CUSTOM = {
+    "Text": "text <= 1,000",
+    "LockId": "lock id",
+    "KnownId": "known id",
+    "Key": "element",
+    "Place": "place",
+}
 
 
 class Writer:

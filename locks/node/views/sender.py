@@ -190,7 +190,7 @@ class ViewSender:
             self._cluster.node.deliver(self._cluster.node.server, Unwatch(OUTSIDE, ()))
 
     def watchers(self, lock_id: LockId) -> list[Reader]:
-        """The processes of other nodes that watch exactly this id."""
+        """The readers on other nodes that watch exactly this id."""
         return list(self._by_id.get(lock_id, ()))
 
     # --- Pages ----------------------------------------------------------------------------------
