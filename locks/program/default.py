@@ -14,7 +14,14 @@ from weakref import ref
 
 from locks.errors import InvalidOption, MisuseError
 from locks.lock_ids import shown
-from locks.model import NODE_NAME, Require, check_node_name, check_own_name, is_seconds
+from locks.model import (
+    NODE_NAME,
+    Require,
+    check_node_name,
+    check_own_name,
+    check_require,
+    is_seconds,
+)
 from locks.node.client.leaks import warn_of_leak
 from locks.node.client.refusals import check_may_wait
 from locks.node.client.scope import Here, take_servers
@@ -328,6 +335,8 @@ def check_settings(settings: Mapping[str, Setting]) -> None:
     options: dict[str, Any] = {"name": None} | (start.__kwdefaults__ or {}) | found
     if isinstance(options["servers"], meeting.Locator):
         options["servers"] = None  # it would be looked for
+        if options["require"] is not None:
+            check_require(options["require"])
         options["require"] = options["copies"] = None
     _plan_of(**options)
 

@@ -70,6 +70,11 @@ class Timer:
             watcher.close()
 
 
+def _end_all(greenlets: WeakSet[Any]) -> None:
+    while left := [each for each in greenlets if not each.ready()]:
+        gevent.killall(left)  # one that ends may begin another one
+
+
 def end(hub: Hub) -> None:
     """End all that lives in a hub, and the hub; in its thread's main greenlet."""
     greenlets: WeakSet[Any] = hub.__dict__.get(_GREENLETS, WeakSet())
@@ -77,8 +82,7 @@ def end(hub: Hub) -> None:
         suppress(gevent.Timeout),
         gevent.Timeout(PATIENCE),
     ):  # one of the program's may refuse to end
-        while left := [each for each in greenlets if not each.ready()]:
-            gevent.killall(left)  # one that ends may begin another one
+        _end_all(greenlets)
         gevent.sleep(0)  # their links are called in the loop
     ends: dict[object, Callable[[], object]] = hub.__dict__.get(_ENDS, {})
     for each in list(ends.values()):

@@ -466,6 +466,9 @@ def test_settings_that_start_refuses(tmp_path: Path) -> None:
         "locks config: a client of lock servers needs a cookie, a secret that all nodes share: pass a file with --cookie-file, or set "
         "LOCKS_COOKIE_FILE; there is no default\n"
     )
+    settings = {"LOCKS_SERVERS": "local", "LOCKS_REQUIRE": "foo"}
+    done = run_program(command, env=known | settings, cwd=tmp_path)
+    assert (done.returncode, "unknown requirement 'foo'" in done.stderr) == (2, True)
 
 
 WRONG = [

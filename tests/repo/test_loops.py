@@ -24,7 +24,7 @@ OF_CLIENTS = [
     for package in ("locks", "locks_leader")
     for path in sorted((ROOT / package).rglob("*.py"))
     if path.parent.name in (package, "aio", "core", "mvcc", "node", "ownership", "program")
-    or path.parent.name in ("client", "peers", "views", "observing", "original")
+    or path.parent.name in ("client", "peers", "views", "observing")
     or path.parent.name in ("agent", "groups", "runtime", "server", "shapes")
     if path.name != "demo.py"
 ]
