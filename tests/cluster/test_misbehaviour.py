@@ -12,10 +12,13 @@ import pytest
 
 import locks
 from locks.actors import GeventActor
+from locks.core.messages import RaiseVersion
+from locks.model import AgentId
 from locks.net.messages import Monitor
+from locks.node.peers import guests
 from tests.cluster.harness import Process, Server, World
 from tests.cluster.misbehaviour import BEHAVIOURS, HOT, LARGE
-from tests.cluster.nodes import A, News, Nodes, Peer, Tx, until_members
+from tests.cluster.nodes import ODD, A, News, Nodes, Peer, Tx, until_members
 from tests.helpers import LIMIT, eventually
 
 ME = "me@127.0.0.1"
@@ -116,3 +119,25 @@ def test_monitors_of_an_actor_are_limited(nodes: Nodes) -> None:
     eventually(lambda: "it has more than 20,000 monitors here" in news.reasons())
     assert a.cluster is not None
     assert not a.cluster.actors._monitored
+
+
+def test_what_waits_for_the_clock_goes_with_its_node(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However often it connects again, nothing waits on; nor is it remembered why it was refused."""
+    monkeypatch.setattr(guests, "LONGEST", 0.05)
+    a = nodes.start(A)
+    assert a.cluster is not None
+    greenlets = a.cluster.executor._greenlets
+    before = len(greenlets)
+    in_a_day = int((time.time() + 1.5 * 86_400) * 1e6)
+    for turn in range(3):
+        peer = Peer(a.address, A)
+        peer.greet(version=in_a_day + 2 * 86_400 * 10**6)
+        agent = AgentId(1 << 12, ODD, 0)
+        for _ in range(100):
+            peer.tell_server(RaiseVersion(agent, HOT, 1, in_a_day))
+        eventually(lambda: len(greenlets) >= before + 100)
+        assert ODD in a.refusals, turn
+        peer.close()
+        eventually(lambda: ODD not in a.refusals and len(greenlets) < before + 50)

@@ -364,7 +364,7 @@ class Cluster:
         self.guests.lost(name)
         self.readers.lost(name)
         self.views.lost(name)
-        if link.peer.hidden:
+        if link.peer.hidden or name not in self.network.book.known:  # others are dialled
             self.node.refusals.pop(name, None)
         self._tell(NodeDown(name, reason), link)
 

@@ -31,6 +31,7 @@ __all__ = ["Guests"]
 
 SOME = 50  # agents that are taken out in one turn
 ROOM = 100  # agents that had requests, and are not forgotten
+LONGEST = 10.0  # seconds until it is looked whether who waits for the clock is still there
 BREATH = 0.001  # seconds between such turns
 
 
@@ -117,8 +118,8 @@ class Guests:
             if early:
                 check_budget(guest.early + 1, MOST_CALLS, "messages that wait for the clock")
                 guest.early += 1
-                turn = self._server.turn
-                self._executor.run_later(early, turn.run, self._in_time, name, guest, message)
+                turn, wait = self._server.turn, min(early, LONGEST)
+                self._executor.run_later(wait, turn.run, self._in_time, name, guest, message)
                 return False
         return True
 
