@@ -112,9 +112,9 @@ def remote(report: Report, green: bool) -> None:
         pinned = pinnings(report)
         for pins in pinned:
             parties = {"echo": echo}
-            parties |= {name: peers.party(timed(each)) for name, each in operations.items()}
+            parties |= {name: peers.load(timed(each)) for name, each in operations.items()}
             if redis is not None:
-                parties["redis-py"] = redis.party
+                parties["redis-py"] = redis.load
             for name, party in parties.items():
                 name = f"{pins.name}: {name}"
                 samples[name] = lab.sample(name, pins, party, sizes.seconds)
@@ -156,7 +156,7 @@ def quorum(report: Report, green: bool) -> None:
     with Lab(report, green) as lab:
         peers = lab.start_nodes(max(sizes.nodes))
         own = peers.node.name
-        parties = {"1 other node": peers.party(timed(begin_lock_end(peers.names[:1])))}
+        parties = {"1 other node": peers.load(timed(begin_lock_end(peers.names[:1])))}
         for number in sizes.nodes:
             groups = {
                 "others": peers.names[:number],
@@ -167,9 +167,9 @@ def quorum(report: Report, green: bool) -> None:
                 for require in ("all", "majority"):
                     name = f"{number} nodes, {which}, {require}"
                     operation = begin_lock_end(nodes, require)
-                    parties[name] = peers.party(timed(operation), others)
+                    parties[name] = peers.load(timed(operation), others)
                 operation = with_transaction(nodes, "majority", token=True)
-                parties[f"{name} + token"] = peers.party(timed(operation), others)
+                parties[f"{name} + token"] = peers.load(timed(operation), others)
         samples: dict[str, Sample] = {}
         pinned = pinnings(report)
         for pins in pinned:
@@ -248,7 +248,7 @@ def crowd(report: Report, green: bool) -> None:
         for pins in pinned:
             for name, people in crowds.items():
                 name = f"{pins.name}: {name}"
-                party = peers.party(people.run)
+                party = peers.load(people.run)
                 samples[name] = lab.sample(name, pins, party, 3 * sizes.seconds, together=True)
         runs = interleave(samples, sizes.rounds)
         for pins in pinned:

@@ -212,7 +212,7 @@ class Here:
     def __init__(self, number: int) -> None:
         self._names = [f"candidate {n}" for n in range(number)]
         self._notes = Notes()
-        self._counts = Counts(locks.start())
+        self._counts = Counts(locks.start(servers=locks.HERE))
         self._refs: dict[str, pykka.ActorRef[Any]] = {}
 
     def round(self, resource: str) -> Iterator[tuple[str, Election]]:
