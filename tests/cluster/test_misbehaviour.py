@@ -12,9 +12,11 @@ import pytest
 
 import locks
 from locks.actors import GeventActor
+from locks.core.facts import Break
 from locks.core.messages import RaiseVersion
 from locks.model import AgentId
 from locks.net.messages import Monitor
+from locks.node.observing import inquiries
 from locks.node.peers import guests
 from tests.cluster.harness import Process, Server, World
 from tests.cluster.misbehaviour import BEHAVIOURS, HOT, LARGE
@@ -141,3 +143,29 @@ def test_what_waits_for_the_clock_goes_with_its_node(
         assert ODD in a.refusals, turn
         peer.close()
         eventually(lambda: ODD not in a.refusals and len(greenlets) < before + 50)
+
+
+def test_questions_to_pass_on_are_counted_for_each_who_asks(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever has too many of them loses its connection, and nobody else."""
+    monkeypatch.setattr(inquiries, "MOST_CALLS", 10)
+    a = nodes.start(A)
+    client, good = Peer(a.address, A), Peer(a.address, A, "good@127.0.0.1")
+    bad = Peer(a.address, A, "bad@127.0.0.1")
+    eventually(lambda: len(a.nodes()) == 3)
+    question = Break(AgentId(1 << 12, client.name, 0), "no reason", "nobody")
+    for _ in range(10):
+        bad.ask(question)
+    assert a.cluster is not None
+    passed_on = a.cluster.inquiries._passed_on
+    eventually(lambda: passed_on == {"bad@127.0.0.1": 10})
+    good.ask(question)
+    eventually(lambda: passed_on["good@127.0.0.1"] == 1)
+    news = News(a)
+    bad.ask(question)
+    assert bad.is_closed()
+    eventually(lambda: "it has more than 10 questions to forward here" in news.reasons())
+    client.close()
+    eventually(lambda: not a.cluster.inquiries._passed_on)
+    assert "good@127.0.0.1" in a.nodes()

@@ -8,6 +8,7 @@ node. A `Break` is logged by both nodes.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
@@ -157,7 +158,7 @@ class Inquiries:
         self._cluster = cluster
         self._node = cluster.node
         self._witness = Witness(cluster.node)
-        self._passed_on = 0
+        self._passed_on: Counter[str] = Counter()  # that wait for an answer, by who asks
 
     def asked(self, speaker: str, question: Question, answer: Callable[[Answer], object]) -> None:
         """Take in a question of another node; `answer` is called once, now or later.
@@ -195,7 +196,7 @@ class Inquiries:
         if name not in links or speaker not in links:
             unanswered(f"{name} is not connected with {self._node.name}")
             return
-        check_budget(self._passed_on + 1, MOST_CALLS, "questions to forward")
+        check_budget(self._passed_on[speaker] + 1, MOST_CALLS, "questions to forward")
         if isinstance(question, Break):
             text = "%s (%s) requests the end of transaction %s: %s"
             where = _address(self._node, speaker)
@@ -204,7 +205,8 @@ class Inquiries:
             self._cluster.executor.run_soon(log, by, speaker, question.agent, reason)
 
         def told(answered: bool, said: Any) -> None:
-            self._passed_on -= 1
+            self._passed_on[speaker] -= 1
+            self._passed_on += Counter()  # forget who waits for none
             if answered and isinstance(said, Answer):
                 answer(said)
             elif said == SILENT:
@@ -213,9 +215,9 @@ class Inquiries:
                 why = STRANGE if answered else f"it does not answer: {said}"
                 unanswered(f"no answer from {name}: {why}")
 
+        self._passed_on[speaker] += 1
         if isinstance(question, Break):  # it may be carried out later, when the node continues
             self._cluster.exchange.call(name, question, told)
-            self._passed_on += 1
         else:
             self._ask(name, question, told)
 
@@ -239,7 +241,6 @@ class Inquiries:
 
         silence.doubt(name)
         number = cluster.exchange.call(name, question, over)
-        self._passed_on += 1
         if name in silence.silent:
             hushed(name)
         else:
