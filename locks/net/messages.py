@@ -57,6 +57,7 @@ __all__ = [
     "BadMessage",
     "Frame",
     "StrangeMessage",
+    "beginning",
     "brief",
     "checked",
     "decode",
@@ -511,7 +512,18 @@ def checked(kind: Any, value: Any) -> Any:
 encode: Final = msgspec.msgpack.Encoder(enc_hook=encoded).encode
 """The bytes of a frame, or of a part of one."""
 _decode: Final = msgspec.msgpack.Decoder(Frame, dec_hook=checked).decode
-_any: Final = msgspec.msgpack.Decoder().decode
+
+
+class _Beginning(msgspec.Struct, array_like=True):
+    """The beginning of any message: its kind, and two fields as they are."""
+
+    kind: str
+    first: msgspec.Raw = msgspec.Raw()
+    second: msgspec.Raw = msgspec.Raw()
+
+
+_beginning: Final = msgspec.msgpack.Decoder(_Beginning).decode
+_number: Final = msgspec.msgpack.Decoder(Number).decode
 
 
 def _tags(union: Any) -> frozenset[object]:
@@ -560,22 +572,30 @@ class StrangeQuestion(StrangeMessage):
 
 def _strange(body: bytes) -> StrangeMessage | None:
     """The error for a frame of an unknown kind, or with such a message; `None` for any other one."""
-    try:
-        frame = _any(body)
-    except (msgspec.MsgspecError, ValueError, TypeError, RecursionError):
+    begin = beginning(body)
+    if begin is None:
         return None
-    if type(frame) is not list or not frame or type(frame[0]) is not str:
+    if begin.kind not in _KINDS:
+        return StrangeMessage(f"there is no frame {brief(begin.kind)}")
+    at, tags = _WITHIN.get(begin.kind, (0, frozenset()))
+    inner = beginning((begin.first, begin.second)[at - 1]) if at else None
+    if inner is None or inner.kind in tags:
         return None
-    if frame[0] not in _KINDS:
-        return StrangeMessage(f"there is no frame {brief(frame[0])}")
-    at, tags = _WITHIN.get(frame[0], (0, frozenset()))
-    inner = frame[at] if at and len(frame) > at else None
-    if type(inner) is not list or not inner or type(inner[0]) is not str or inner[0] in tags:
-        return None
-    text = f"there is no {frame[0]} {brief(inner[0])}"
-    if frame[0] == "call" and type(frame[1]) is int and 0 <= frame[1] < 1 << 63:
-        return StrangeQuestion(text, frame[1])
+    text = f"there is no {begin.kind} {brief(inner.kind)}"
+    if begin.kind == "call":
+        try:
+            return StrangeQuestion(text, _number(begin.first))
+        except ValueError:
+            pass
     return StrangeMessage(text)
+
+
+def beginning(data: bytes | msgspec.Raw) -> _Beginning | None:
+    """What a message begins with, if it is one; the rest of it, which may stand for far more memory than it takes, is not decoded."""
+    try:
+        return _beginning(data)
+    except (ValueError, RecursionError):
+        return None
 
 
 def decode_part(data: bytes, kind: type[T]) -> T:

@@ -23,7 +23,14 @@ from msgspec.msgpack import Ext
 
 from locks.errors import MisuseError
 from locks.lock_ids import shown
-from locks.net.messages import LARGEST_PAYLOAD, BadMessage, StrangeMessage, checked, encoded
+from locks.net.messages import (
+    LARGEST_PAYLOAD,
+    BadMessage,
+    StrangeMessage,
+    beginning,
+    checked,
+    encoded,
+)
 from locks.ranges import LONGEST_NAME, Checked, plain
 
 __all__ = ["Reference", "Unsendable", "Values", "letters"]
@@ -140,9 +147,9 @@ class Values:
             try:
                 return decode(data)
             except (ValueError, RecursionError) as error:
-                found = self.unpack(data)
-                if type(found) is list and found and found[0] not in tags:
-                    raise StrangeMessage(f"there is no message {shown(found[0])}") from None
+                found = beginning(data)
+                if found is not None and found.kind not in tags:
+                    raise StrangeMessage(f"there is no message {shown(found.kind)}") from None
                 raise BadMessage(plain(str(error))) from None
 
         return decode_message

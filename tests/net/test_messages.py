@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import tracemalloc
 from pathlib import Path
 from typing import Any, get_args
 
@@ -281,3 +282,18 @@ def test_what_a_person_reads_arrives_in_one_line(frame: Any) -> None:
     assert decode(encode(decode(encode(long))))
     with pytest.raises(BadMessage, match="at most 1000 characters"):
         decode(encode(ToServer(Request(AGENT, "x" * 1001, ("a",), "write"))))
+
+
+@pytest.mark.parametrize("kind", ["new", "toserver", "call"])
+def test_what_is_of_an_unknown_kind_is_not_made(kind: str) -> None:
+    """It might take far more memory than its bytes, and seconds."""
+    rest = b"\xdd" + (10**6).to_bytes(4, "big") + b"\x90" * 10**6
+    inner = b"\x92" + encode("newer") + rest
+    fields = [*([b"\x07"] if kind == "call" else []), inner, b"\xc0"]
+    body = bytes([0x91 + len(fields)]) + encode(kind) + b"".join(fields)
+    tracemalloc.start()
+    with pytest.raises(StrangeMessage):
+        decode(body)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 100_000
