@@ -11,6 +11,7 @@ import pykka
 from msgspec import Meta
 
 from locks import MisuseError
+from locks.net.actors import text_of
 from locks.net.messages import BadMessage
 from locks.net.values import Reference, letters
 from locks.net.versions import check_version
@@ -119,7 +120,7 @@ def outcome_for(value: Any, is_here: bool) -> Any:
             itself.
     """
     if isinstance(value, Exception) and not is_here:
-        return Raised(type(value).__name__, str(value))
+        return Raised(text_of(type(value).__name__), text_of(value))
     return value
 
 

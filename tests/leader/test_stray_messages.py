@@ -9,8 +9,9 @@ import pytest
 
 import locks
 import locks_leader
+from locks.net.values import Values
 from locks_leader.core.messages import Announce
-from locks_leader.letters import CallLeader, CancelCall, FromInstance
+from locks_leader.letters import CallLeader, CancelCall, FromInstance, outcome, outcome_for
 from tests.helpers import eventually
 
 pytestmark = pytest.mark.usefixtures("here")
@@ -46,3 +47,21 @@ def test_stray_messages_are_ignored(alone: bool, caplog: pytest.LogCaptureFixtur
     finally:
         instance.stop()
         locks.stop()
+
+
+class Unspeakable(Exception):
+    """It has no text."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+@pytest.mark.parametrize("error", [Unspeakable(), ValueError("\ud800"), ValueError("x" * 10**6)])
+def test_every_exception_of_a_leader_can_be_told_elsewhere(error: Exception) -> None:
+    """Whatever its text is."""
+    nobody: Any = None
+    values = Values(nobody, nobody)
+    told = values.unpack(values.pack(outcome_for(error, is_here=False)))
+    assert type(error).__name__ in str(outcome(told))
+    assert len(str(outcome(told))) < 10_000
+    assert outcome_for(error, is_here=True) is error
