@@ -15,7 +15,7 @@ from locks.core.messages import (
     Surrender,
     Surrendered,
 )
-from locks.model import AgentId, Deadlock, RequestRecord
+from locks.model import AgentId, Deadlock, Edge, RequestRecord
 from locks.net.messages import Exit, Frame, Link, ToAgent, ToServer
 from locks.ranges import replace
 from tests.cluster.nodes import A, B, News, Nodes, Peer, Tx, link
@@ -37,6 +37,8 @@ def report(agent: AgentId, node: str) -> Deadlock:
     return Deadlock(agent, ID, node, "surrendered", (), "it is forged")
 
 
+ODD_NAME = "a\x1b[31m@127.0.0.1"
+CYCLE = Edge(*[replace(gone(AgentId(1, ODD_NAME, 0)), node=B)] * 2)
 FORGED: dict[str, Callable[[AgentId], Frame]] = {
     "exit": lambda agent: Exit(agent.created, b"\xa4kill"),
     "link": lambda agent: Link(agent.created, 1),
@@ -59,6 +61,12 @@ FORGED: dict[str, Callable[[AgentId], Frame]] = {
     ),
     "a token beyond all clocks": lambda agent: ToAgent(
         agent.created, RequestStates(BAD, (replace(gone(agent), node=BAD, since=1 << 62),))
+    ),
+    "a name that gives orders to terminals": lambda agent: ToAgent(
+        agent.created, Knowledge(MINE, (gone(AgentId(1, ODD_NAME, 0)),))
+    ),
+    "a report with such a name": lambda agent: ToServer(
+        Surrender(MINE, ID, report=replace(report(MINE, B), cycle=(CYCLE,)))
     ),
     "an agent's word": lambda agent: ToAgent(agent.created, Knowledge(THEIRS, (), True)),
     "the answer to another's surrender": lambda agent: ToAgent(

@@ -44,7 +44,7 @@ ROOMS: dict[str, Room] = {
     "the face": Room((*(f"locks/{name}.py" for name in FACE), "locks/shapes"), 1_648),
     "core": Room(("locks/core",), 4_642),
     "runtime": Room(("locks/runtime",), 2_897),
-    "node": Room(("locks/node",), 5_847),
+    "node": Room(("locks/node",), 5_856),
     "the wire": Room(("locks/net",), 3_139),
     "program": Room(("locks/program",), 1_344),
     "aio": Room(("locks/aio",), 753),
@@ -57,11 +57,11 @@ ROOMS: dict[str, Room] = {
     "the bench": Room(("locks/testing", "locks_pytest.py"), 2_317),
     "elections": Room(("locks_leader",), 2_980),
     "the laboratory": Room(("locks_lab",), 11_568),
-    "tests": Room(("tests",), 52_114),
+    "tests": Room(("tests",), 52_122),
     "benchmarks": Room(("benchmarks",), 5_416),
     "examples": Room(("examples",), 3_822),
 }
-SHIPPED = 46_015  # lines of code in all packages that are shipped
+SHIPPED = 46_024  # lines of code in all packages that are shipped
 PAGES = 45
 DECISIONS = 49
 WORDS = 103_073  # of both

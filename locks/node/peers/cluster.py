@@ -38,7 +38,7 @@ from locks.core.parts import in_parts
 from locks.core.statistics import TrafficStatistics
 from locks.errors import LocksError, MisuseError, TransactionEnded, assert_never
 from locks.lock_ids import is_held_up_id, shown, size_of
-from locks.model import AgentId, LockId, RequestRecord, agent_numbered
+from locks.model import AgentId, Deadlock, LockId, RequestRecord, agent_numbered
 from locks.net import messages
 from locks.net.actors import Actors, Local, RemoteRef
 from locks.net.addresses import Address, place
@@ -59,6 +59,7 @@ from locks.net.messages import (
     Relaying,
     Seen,
     ToServer,
+    brief,
     encode,
 )
 from locks.net.messages import ToAgent as FrameToAgent
@@ -528,6 +529,8 @@ class Cluster:
         report = message.report if type(message) is Surrender else None
         if report and (report.agent, report.server) != (message.agent, self.node.name):
             raise BadMessage("it reports a deadlock that is not resolved by this surrender")
+        if report:
+            _check_report(report)
         if self.guests.admit(speaker, message):
             self.node.deliver(self.node.server, message)
 
@@ -543,6 +546,7 @@ class Cluster:
             case Resolved():
                 self._check_connected(speaker)
                 check_speaker(message.report.server, speaker)
+                _check_report(message.report)
                 _check_records(message.records, speaker)
             case _:
                 self._check_connected(speaker)
@@ -636,10 +640,19 @@ class Cluster:
         self.arrivals.close()
 
 
+def _check_report(report: Deadlock) -> None:
+    """Check what another node says of a deadlock, which people read."""
+    if not report.node.isprintable():
+        raise BadMessage(f"{brief(report.node)} is no node")
+    _check_records([record for edge in report.cycle for record in edge])
+
+
 def _check_records(records: Iterable[RequestRecord], server: str | None = None) -> None:
     """Check what another node says of requests: a lock server speaks of its own only."""
     for record in records:
         if server is not None:
             check_speaker(record.node, server)
+        if not (record.node.isprintable() and record.agent.node.isprintable()):
+            raise BadMessage(f"{brief(record.agent)} is an agent of no node")
         check_version(record.version)
         check_version(record.since)  # a token, to which others are asked to raise theirs
