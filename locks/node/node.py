@@ -143,7 +143,9 @@ class Node(metaclass=Shown):
         agents: type[Agent] = Agent,
     ) -> None:
         simulated = executor is not None
-        self.name = name if simulated else check_node_name(name)
+        # Simulated nodes have short names, such as n1.
+        self._check_name: Callable[[str], str] = str if simulated else check_node_name
+        self.name = self._check_name(name)
         self.alive = frozenset((name,))
         self.silent: frozenset[str] = frozenset()
         self.servers: Servers | None = None
@@ -583,7 +585,7 @@ class Node(metaclass=Shown):
                 f"the name {shown(name)} is none of an actor: it must be printable, and have at most {LONGEST_NAME} characters",
                 name=shown(name),
             )
-        return self._needs_cluster().actors.ref(check_node_name(node), name)
+        return self._needs_cluster().actors.ref(self._check_name(node), name)
 
     def link(self, actor: Client, other: remotes.RemoteRef) -> None:
         """Link an actor, a greenlet or a thread of this node to a process of another one.

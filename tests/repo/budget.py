@@ -44,7 +44,7 @@ ROOMS: dict[str, Room] = {
     "the face": Room((*(f"locks/{name}.py" for name in FACE), "locks/shapes"), 1_648),
     "core": Room(("locks/core",), 4_642),
     "runtime": Room(("locks/runtime",), 2_897),
-    "node": Room(("locks/node",), 5_856),
+    "node": Room(("locks/node",), 5_857),
     "the wire": Room(("locks/net",), 3_139),
     "program": Room(("locks/program",), 1_344),
     "aio": Room(("locks/aio",), 753),
@@ -61,10 +61,10 @@ ROOMS: dict[str, Room] = {
     "benchmarks": Room(("benchmarks",), 5_416),
     "examples": Room(("examples",), 3_822),
 }
-SHIPPED = 46_024  # lines of code in all packages that are shipped
+SHIPPED = 46_025  # lines of code in all packages that are shipped
 PAGES = 45
 DECISIONS = 49
-WORDS = 103_073  # of both
+WORDS = 103_106  # of both
 
 
 def lines_of(room: Room) -> int:
