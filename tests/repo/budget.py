@@ -57,14 +57,14 @@ ROOMS: dict[str, Room] = {
     "the bench": Room(("locks/testing", "locks_pytest.py"), 2_317),
     "elections": Room(("locks_leader",), 2_980),
     "the laboratory": Room(("locks_lab",), 11_568),
-    "tests": Room(("tests",), 52_122),
+    "tests": Room(("tests",), 52_123),
     "benchmarks": Room(("benchmarks",), 5_416),
     "examples": Room(("examples",), 3_822),
 }
 SHIPPED = 46_025  # lines of code in all packages that are shipped
 PAGES = 45
 DECISIONS = 49
-WORDS = 103_106  # of both
+WORDS = 103_129  # of both
 
 
 def lines_of(room: Room) -> int:

@@ -83,7 +83,7 @@ def test_with_the_server_of_the_machine(machine: Machine, kind: str, patched: bo
 
 
 FORKS = """
-import os, random, signal, sys, threading, time
+import faulthandler, os, random, sys, threading, time
 import locks, locks_leader
 
 refused = locks.errors.NodeNotRunning
@@ -116,12 +116,13 @@ for each in threads:
 for _ in range(int(sys.argv[2])):
     time.sleep(chance.random() * 0.01)
     if not (pid := os.fork()):
-        signal.alarm(20)
+        faulthandler.dump_traceback_later(20, exit=True)
         for _ in range(2):
             has("child")
             locks.stop()
         os._exit(0)
-    assert os.waitpid(pid, 0)[1] == 0
+    status = os.waitpid(pid, 0)[1]
+    assert status == 0, f"the child ended with the status {status}"
 over = True
 for each in threads:
     each.join(20)
