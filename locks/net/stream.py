@@ -75,11 +75,8 @@ class Stream:
             family, target = int(socket.AF_UNIX), address.path
         else:
             try:  # gevent looks up even a numeric address in a thread, which takes ten times as long as the rest
-                host, port = address
-                family, *_, target = getaddrinfo(
-                    host.encode("ascii"), port, flags=socket.AI_NUMERICHOST
-                )[0]
-            except (socket.gaierror, UnicodeEncodeError):
+                family, *_, target = getaddrinfo(*address, flags=socket.AI_NUMERICHOST)[0]
+            except socket.gaierror:
                 return cls(gevent_socket.create_connection(address))
         sock = gevent_socket.socket(family)
         try:

@@ -3,10 +3,9 @@
 **The process that this one was forked from** is noted, because each of them has a lock table of its own. If `locks` was imported after the fork
 only, Linux shows it: a forked process has its parent's addresses, and a program that is started gets new ones.
 
-**A fork waits until no other thread is importing a module of ours, of Python, or one that they stand on.** Python has a lock for each module that is being
+**A fork waits until no other thread is importing a module of ours, or one that they stand on.** Python has a lock for each module that is being
 imported. The child would get a copy that nobody releases, and its own import would wait for ever. The first use of `locks` imports most of it, and
-may come in any thread; some of Python's modules are imported later, when they are needed. Modules of a program are not waited for: they may
-themselves wait for the fork.
+may come in any thread.
 """
 
 from __future__ import annotations
@@ -16,20 +15,12 @@ import _imp
 import _thread
 import logging  # noqa: F401  # a fork takes its lock, which an import needs: what is registered later is called earlier
 import os
-import sys
 import time
 from typing import Any
 
 __all__ = ["forked_from"]
 
-WAITED_FOR = sys.stdlib_module_names | {
-    "locks",
-    "locks_leader",
-    "gevent",
-    "greenlet",
-    "msgspec",
-    "pykka",
-}
+OURS = ("locks", "locks_leader", "gevent", "greenlet", "pykka")
 PATIENCE = 10.0  # seconds that a fork waits for imports at most
 
 _parent = 0
@@ -72,10 +63,8 @@ def _await_imports() -> None:
 def _imported_elsewhere() -> bool:
     """Whether a lock of such a module exists: it does as long as a thread has it, waits for it, or is about to."""
     me = _thread.get_ident()
-    found = (
-        ref() for name, ref in _module_locks.copy().items() if name.partition(".")[0] in WAITED_FOR
-    )
-    return any(each is not None and each.owner != me for each in found)
+    ours = (ref() for name, ref in _module_locks.copy().items() if name.partition(".")[0] in OURS)
+    return any(each is not None and each.owner != me for each in ours)
 
 
 def _go_on() -> None:
