@@ -75,8 +75,11 @@ class Stream:
             family, target = int(socket.AF_UNIX), address.path
         else:
             try:  # gevent looks up even a numeric address in a thread, which takes ten times as long as the rest
-                family, *_, target = getaddrinfo(*address, flags=socket.AI_NUMERICHOST)[0]
-            except socket.gaierror:
+                host, port = address
+                family, *_, target = getaddrinfo(
+                    host.encode("ascii"), port, flags=socket.AI_NUMERICHOST
+                )[0]
+            except (socket.gaierror, UnicodeEncodeError):
                 return cls(gevent_socket.create_connection(address))
         sock = gevent_socket.socket(family)
         try:

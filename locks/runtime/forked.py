@@ -20,7 +20,14 @@ from typing import Any
 
 __all__ = ["forked_from"]
 
-OURS = ("locks", "locks_leader", "gevent", "greenlet", "pykka")
+OURS = (
+    "locks",
+    "locks_leader",
+    "gevent",
+    "greenlet",
+    "multiprocessing",
+    "pykka",
+)  # what we import late, too
 PATIENCE = 10.0  # seconds that a fork waits for imports at most
 
 _parent = 0

@@ -43,9 +43,9 @@ ROOMS: dict[str, Room] = {
     "the ground": Room(tuple(f"locks/{name}.py" for name in GROUND), 820),
     "the face": Room((*(f"locks/{name}.py" for name in FACE), "locks/shapes"), 1_648),
     "core": Room(("locks/core",), 4_642),
-    "runtime": Room(("locks/runtime",), 2_897),
+    "runtime": Room(("locks/runtime",), 2_904),
     "node": Room(("locks/node",), 5_857),
-    "the wire": Room(("locks/net",), 3_139),
+    "the wire": Room(("locks/net",), 3_142),
     "program": Room(("locks/program",), 1_344),
     "aio": Room(("locks/aio",), 753),
     "commands and pages": Room(("locks/cli", "locks/web", "locks/facts"), 2_991),
@@ -61,7 +61,7 @@ ROOMS: dict[str, Room] = {
     "benchmarks": Room(("benchmarks",), 5_416),
     "examples": Room(("examples",), 3_822),
 }
-SHIPPED = 46_025  # lines of code in all packages that are shipped
+SHIPPED = 46_035  # lines of code in all packages that are shipped
 PAGES = 45
 DECISIONS = 49
 WORDS = 103_129  # of both
