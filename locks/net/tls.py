@@ -201,11 +201,7 @@ class TLS(NamedTuple):
             InvalidOption: A file can't be read, or is not what it should be.
         """
         self.contexts()
-        import _ssl
-
-        # Python's only function that decodes a certificate that nobody has presented.
-        found: Certificate = _ssl._test_decode_cert(self.certificate)  # type: ignore[attr-defined]
-        return found
+        return _decoded(self.certificate)
 
     def check_is_for(self, name: str) -> None:
         """Raise `InvalidOption` if the certificate of a node that listens is for another host: all others would refuse it."""
@@ -224,6 +220,15 @@ class TLS(NamedTuple):
             InvalidOption: A file can't be read, or is not what it should be.
         """
         return host_of(self.own(), host) if self.check_hostname else host
+
+
+def _decoded(file: str | Path) -> Certificate:
+    """The first certificate in a file that `ssl` has loaded before."""
+    import _ssl
+
+    # Python's only function that decodes a certificate that nobody has presented.
+    found: Certificate = _ssl._test_decode_cert(file)  # type: ignore[attr-defined]
+    return found
 
 
 class Keys(NamedTuple):
@@ -255,7 +260,7 @@ class Keys(NamedTuple):
         files = [Path(each).absolute() for each in tls[:3]]  # the program may go to another folder
         tls = TLS(files[0], files[1], files[2], tls.check_hostname)
         contexts = tls.contexts()
-        expires = ssl.cert_time_to_seconds(tls.own()["notAfter"])
+        expires = ssl.cert_time_to_seconds(_decoded(files[0])["notAfter"])
         return cls(cookies, tls, contexts, expires, tuple(each.read_bytes() for each in files))
 
     def again(self, cookie: Cookie | None = None, tls: TLS | None = None) -> Keys:
