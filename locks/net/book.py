@@ -10,7 +10,7 @@
   its age. So hearsay can't keep a name alive.
 * A node that was not asked for is forgotten when nobody has been connected with it for `FORGET`
   seconds.
-* One node can bring in `NAMES` names that nobody here has met, and all together `LARGEST` names.
+* One node can bring in `MOST_NAMES` names that nobody here has met, and all together `LARGEST` names.
   More of them replace the oldest ones.
 * The longer a node is gone, the more rarely it is dialled: again after half of that time.
 * Nodes that were asked for are dialled when they are due, all at once. Of the others,
@@ -29,15 +29,15 @@ import math
 import random
 from collections.abc import Callable, Collection, Iterable, Mapping
 from heapq import nlargest, nsmallest
-from typing import NamedTuple
 
 import gevent
 from gevent.event import Event
 from gevent.lock import RLock
 
 from locks.errors import LocksError
-from locks.net.addresses import Address, HostAndPort, Locator, UnixAddress
+from locks.net.addresses import Address, Locator, UnixAddress
 from locks.net.hello import Settled
+from locks.net.messages import FORGET, MOST_NAMES, News
 from locks.net.notices import Notices
 from locks.runtime.away import call_in_thread
 from locks.runtime.clock import monotonic
@@ -45,12 +45,10 @@ from locks.runtime.executor import Executor
 from locks.runtime.inline import Turn
 from locks.runtime.waiter import run_in_hub
 
-__all__ = ["FORGET", "NAMES", "Book", "Dialling", "Finder", "News"]
+__all__ = ["Book", "Dialling", "Finder"]
 
 logger = logging.getLogger("locks.nodes")
 
-FORGET = 600.0  # seconds
-NAMES = 1000  # names that one node may send at a time, and bring in that nobody here has met
 GONE = 100  # how many of the names sent at a time may be of nodes that are gone
 LARGEST = 10_000  # names in the book that were not asked for
 SHORTEST = 0.05  # seconds between two dials of a node that was asked for, or met, at least
@@ -65,20 +63,6 @@ SHARE = 50  # and at least so many times the duration of a look
 
 PAUSE = 1.0  # seconds between two questions to a locator, at least
 PAUSE_HERE = 0.1  # likewise for the server of this machine
-
-
-class News(NamedTuple):
-    """News of one node about another one.
-
-    Attributes:
-        name: Its name.
-        address: Where it listens.
-        age: How many seconds ago it was known to be alive.
-    """
-
-    name: str
-    address: HostAndPort
-    age: float
 
 
 class Known:
@@ -149,14 +133,15 @@ class Book:
         The form of the news is checked before, its truth is not.
         """
         before = len(self.known)
-        for name, address, age in news:
-            seen = now - age
-            if name == self._own or age >= FORGET:
+        for each in news:
+            name, address = each.name, each.address
+            seen = now - each.age
+            if name == self._own or each.age >= FORGET:
                 continue
             known = self.known.get(name)
             if known is None:
                 known = self.known[name] = Known(address, source, seen)
-                known.due = now if age < HEARSAY else now + self._pause(known, now)
+                known.due = now if each.age < HEARSAY else now + self._pause(known, now)
             elif name == source or (seen > known.seen and name not in self._linked):
                 known.seen = max(known.seen, seen)
                 if not known.asked:
@@ -167,7 +152,7 @@ class Book:
         if len(self.known) == before:
             return 0
         mine = [name for name, known in self.known.items() if known.source == source]
-        dropped = self._keep(mine, NAMES)
+        dropped = self._keep(mine, MOST_NAMES)
         if len(self.known) > LARGEST:
             dropped += self._keep(list(self.known.keys() - self._linked), LARGEST)
         return dropped
@@ -272,14 +257,14 @@ class Book:
             if not known.source and known.seen > now - FORGET and name not in self._linked
         ]
         gone = [news for at, name in nlargest(GONE, seen) if (news := self.news_of(name, now - at))]
-        return [*there[: NAMES - GONE - 1], *(news for news in gone if news.name != to)]
+        return [*there[: MOST_NAMES - GONE - 1], *(news for news in gone if news.name != to)]
 
     def news_of(self, name: str, age: float = 0.0) -> News | None:
         """The news about a node; `None` if others can't reach it at an address."""
         known = self.known.get(name)
         if known is None or isinstance(known.address, UnixAddress):
             return None
-        return News(name, known.address, age)
+        return News(name, *known.address, age)
 
 
 class Dialling:

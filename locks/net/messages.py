@@ -67,7 +67,8 @@ __all__ = [
 ]
 
 BRIEF: Final = 200  # characters of another node's data that an error shows
-LARGEST_PAYLOAD: Final = 16 * 2**20 - 1024  # bytes: a frame may have 16 MiB
+LARGEST_FRAME: Final = 16 * 2**20  # bytes
+LARGEST_PAYLOAD: Final = LARGEST_FRAME - 1024  # bytes: the rest of its frame is far smaller
 MOST_SERVERS: Final = 1000
 MOST_NAMES: Final = 1000  # nodes that one message names
 CHUNK: Final = 16_384  # bytes of a frame that a server passes on at once
@@ -124,6 +125,11 @@ class News(Value, frozen=True):
     host: Annotated[str, Meta(min_length=1, max_length=255, pattern=r"^[^\s\x00-\x1f\x7f]+\Z")]
     port: Annotated[int, Meta(ge=1, le=65535)]
     age: Annotated[float, Meta(ge=0, le=FORGET)]
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where it listens."""
+        return self.host, self.port
 
 
 class Limits(Value, frozen=True):
@@ -459,13 +465,14 @@ MOST_PLACE: Final = 1 << PLACE_BITS
 
 
 def encoded(value: Any) -> Any:
-    """What stands for a value that MessagePack has no form for: a fraction, and a number beyond 64 bits, as their bytes."""
+    """What stands for a value that MessagePack has no form for: a fraction, as the bytes of its two numbers."""
     if isinstance(value, Fraction):
-        return [_bytes(value.numerator), _bytes(value.denominator)]
+        return [integer_bytes(value.numerator), integer_bytes(value.denominator)]
     raise NotImplementedError(f"{shown(value)} can't be sent")
 
 
-def _bytes(number: int) -> bytes:
+def integer_bytes(number: int) -> bytes:
+    """A whole number of any size, big-endian, in two's complement."""
     return number.to_bytes(number.bit_length() // 8 + 1, "big", signed=True)
 
 
@@ -526,16 +533,17 @@ _beginning: Final = msgspec.msgpack.Decoder(_Beginning).decode
 _number: Final = msgspec.msgpack.Decoder(Number).decode
 
 
-def _tags(union: Any) -> frozenset[object]:
+def tags(union: Any) -> frozenset[object]:
+    """The kinds of messages of a union."""
     return frozenset(kind.__struct_config__.tag for kind in get_args(union))
 
 
-_KINDS: Final = _tags(Frame)
+_KINDS: Final = tags(Frame)
 _WITHIN: Final = {  # where in a frame is a message of a union, and which
-    "toserver": (1, _tags(FromAgent)),
-    "toagent": (2, _tags(AgentMessage)),
-    "call": (2, _tags(AnyQuestion)),
-    "reply": (2, _tags(AnyAnswer)),
+    "toserver": (1, tags(FromAgent)),
+    "toagent": (2, tags(AgentMessage)),
+    "call": (2, tags(AnyQuestion)),
+    "reply": (2, tags(AnyAnswer)),
 }
 
 
@@ -577,9 +585,9 @@ def _strange(body: bytes) -> StrangeMessage | None:
         return None
     if begin.kind not in _KINDS:
         return StrangeMessage(f"there is no frame {brief(begin.kind)}")
-    at, tags = _WITHIN.get(begin.kind, (0, frozenset()))
+    at, kinds = _WITHIN.get(begin.kind, (0, frozenset()))
     inner = beginning((begin.first, begin.second)[at - 1]) if at else None
-    if inner is None or inner.kind in tags:
+    if inner is None or inner.kind in kinds:
         return None
     text = f"there is no {begin.kind} {brief(inner.kind)}"
     if begin.kind == "call":

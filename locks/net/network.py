@@ -36,10 +36,11 @@ from gevent import socket as gevent_socket
 from locks.errors import InvalidOption
 from locks.net.addresses import Address, HostAndPort, Locator, UnixAddress, place
 from locks.net.admission import Admission
-from locks.net.book import Book, Dialling, Finder, News
+from locks.net.book import Book, Dialling, Finder
 from locks.net.door import Door
 from locks.net.hello import Peer, Refused, Settled
 from locks.net.link import Link, Traffic
+from locks.net.messages import LARGEST_FRAME, News
 from locks.net.notices import Notices
 from locks.net.relay import AnyLink, RelayedLink
 from locks.net.secrets import Cookie
@@ -54,7 +55,7 @@ __all__ = ["Network"]
 
 CLOCK = getattr(time, "CLOCK_BOOTTIME", None)  # counts the sleep of the machine; Linux has it
 CONNECT_TIME = 5.0  # seconds, for TCP
-FRAME_LIMIT = 16 * 2**20  # bytes
+FRAME_LIMIT = LARGEST_FRAME  # bytes
 SEND_LIMIT = 16 * 2**20  # bytes
 KEYS = ("cookie", "certificate")  # causes of refusals that new files may mend
 BEAT = (

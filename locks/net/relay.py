@@ -36,7 +36,18 @@ from msgspec import Struct
 from locks.errors import assert_never
 from locks.net.hello import Peer
 from locks.net.link import Link, wake
-from locks.net.messages import CHUNK, WINDOW, BadMessage, NoWay, Open, Relay, Relaying, Took, encode
+from locks.net.messages import (
+    CHUNK,
+    LARGEST_FRAME,
+    WINDOW,
+    BadMessage,
+    NoWay,
+    Open,
+    Relay,
+    Relaying,
+    Took,
+    encode,
+)
 from locks.ranges import LONGEST_TEXT, replace
 from locks.runtime.clock import monotonic, wall
 
@@ -48,7 +59,7 @@ if TYPE_CHECKING:
 
 __all__ = ["AnyLink", "RelayedLink", "Relays", "Switch"]
 
-LARGEST = 16 * 2**20  # bytes of a frame, and bytes that wait
+LARGEST = LARGEST_FRAME  # bytes, also of what waits
 MOST = 512  # links through a server over one connection
 MOST_IN_ALL = 16_384  # links through a server
 TRIED = 3  # servers to which an `Open` is sent at once

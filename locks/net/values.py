@@ -30,6 +30,8 @@ from locks.net.messages import (
     beginning,
     checked,
     encoded,
+    integer_bytes,
+    tags,
 )
 from locks.ranges import LONGEST_NAME, Checked, plain
 
@@ -85,7 +87,7 @@ def letters(name: str, union: Any) -> None:
         name: The name of the union, the same on all nodes.
         union: The union; its classes are tagged by their names.
     """
-    kinds = get_args(union) or (union,)
+    kinds = get_args(union)
     _unions[name] = union
     _tags_of[name] = [[kind.__struct_config__.tag] for kind in kinds]
     _name_of.update(dict.fromkeys(kinds, name))
@@ -140,7 +142,7 @@ class Values:
 
     def decoder(self, union: Any) -> Callable[[bytes], Any]:
         """Returns the message of a closed union in bytes; raises `StrangeMessage` or `BadMessage` like `decode` of frames."""
-        tags = frozenset(kind.__struct_config__.tag for kind in get_args(union))
+        kinds = tags(union)
         decode = msgspec.msgpack.Decoder(union, dec_hook=self._reference).decode
 
         def decode_message(data: bytes) -> Any:
@@ -148,7 +150,7 @@ class Values:
                 return decode(data)
             except (ValueError, RecursionError) as error:
                 found = beginning(data)
-                if found is not None and found.kind not in tags:
+                if found is not None and found.kind not in kinds:
                     raise StrangeMessage(f"there is no message {shown(found.kind)}") from None
                 raise BadMessage(plain(str(error))) from None
 
@@ -171,9 +173,7 @@ class Values:
         kind = type(value)
         if kind in PLAIN:
             if kind is int and not LEAST <= value <= MOST:
-                return Ext(
-                    LARGE_INT, value.to_bytes(value.bit_length() // 8 + 1, "big", signed=True)
-                )
+                return Ext(LARGE_INT, integer_bytes(value))
             return value
         if not depth:
             raise Unsendable(

@@ -15,6 +15,7 @@ import pytest
 
 import locks
 from locks.net import book as books
+from locks.net import messages
 from tests.cluster.harness import COOKIE, World, until_alive
 from tests.cluster.nodes import (
     A,
@@ -290,7 +291,7 @@ def test_an_address_that_others_tell_is_checked(
     assert b.cluster is not None
     book = b.cluster.network.book
     book.hear(
-        C, [books.News(C, ("192.0.2.1", 9100), 0.0)], time.monotonic()
+        C, [messages.News(C, "192.0.2.1", 9100, 0.0)], time.monotonic()
     )  # as if it had been there
     assert a.connect(peer(b))
     eventually(lambda: "open to the network" in caplog.text)
@@ -371,8 +372,7 @@ def test_hearsay_is_forgotten(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(books, "FORGET", 0.5)
     a, b = nodes.meet(A, B)
     assert a.cluster is not None
-    nobody = ("127.0.0.1", 1)  # nobody listens there
-    rumour = [books.News("rumour@127.0.0.1", nobody, 0.0)]
+    rumour = [messages.News("rumour@127.0.0.1", "127.0.0.1", 1, 0.0)]  # nobody listens there
     assert not a.connect("peer@127.0.0.1:1", timeout=0.01)
     a.turn.run(a.cluster.network.hear, B, rumour)
     assert "rumour@127.0.0.1" in a.cluster.network.book.known

@@ -8,18 +8,9 @@ import random
 
 import pytest
 
-from locks.net.book import (
-    FORGET,
-    GONE,
-    HEARSAY,
-    LARGEST,
-    LONGEST,
-    LONGEST_ASKED,
-    NAMES,
-    SHORTEST,
-    Book,
-    News,
-)
+from locks.net.book import GONE, HEARSAY, LARGEST, LONGEST, LONGEST_ASKED, SHORTEST, Book
+from locks.net.messages import FORGET, News
+from locks.net.messages import MOST_NAMES as NAMES
 
 ME, A, B, C = "me@h", "a@h", "b@h", "c@h"
 HERE, THERE = ("h", 1), ("h", 2)
@@ -37,7 +28,7 @@ class Room(Book):
         self.linked.add(name)
         self.connected(name, now)
         if says:
-            self.hear(name, [News(name, HERE, 0.0)], now)
+            self.hear(name, [News(name, *HERE, 0.0)], now)
 
     def part(self, name: str, now: float) -> None:
         """Lose the connection."""
@@ -62,12 +53,15 @@ def test_hearsay_is_not_passed_on() -> None:
     """A node tells of those that it was connected with itself, and of nobody else."""
     book = Room()
     book.meet(A, 0)
-    book.hear(A, [News(B, THERE, 0.0)], 0)
+    book.hear(A, [News(B, *THERE, 0.0)], 0)
     book.ask_for(C, THERE, 0)
-    assert book.news_for(1, "new@h") == [News(A, HERE, 0.0)]
+    assert book.news_for(1, "new@h") == [News(A, *HERE, 0.0)]
     book.meet(B, 2)
-    assert sorted(book.news_for(3, "new@h")) == [News(A, HERE, 0.0), News(B, HERE, 0.0)]
-    assert book.news_for(3, A) == [News(B, HERE, 0.0)]  # not of itself
+    assert sorted(book.news_for(3, "new@h"), key=lambda news: news.name) == [
+        News(A, *HERE, 0.0),
+        News(B, *HERE, 0.0),
+    ]
+    assert book.news_for(3, A) == [News(B, *HERE, 0.0)]  # not of itself
 
 
 def test_too_many_are_not_told() -> None:
@@ -93,7 +87,7 @@ def test_what_nobody_has_seen_is_forgotten() -> None:
     book = Room()
     book.ask_for(C, THERE, 0)
     book.meet(A, 0)
-    book.hear(A, [News(B, THERE, 100.0)], 0)
+    book.hear(A, [News(B, *THERE, 100.0)], 0)
     book.part(A, 50)
     book.dial(FORGET - 101, 0)
     assert set(book.known) == {A, B, C}
@@ -134,11 +128,11 @@ def test_a_budget_of_names() -> None:
     book = Room()
     book.meet(A, 0)
     book.meet(C, 0)
-    book.hear(B, [News("honest@h", HERE, 5.0)], 0)
+    book.hear(B, [News("honest@h", *HERE, 5.0)], 0)
     dropped = 0
     for number in range(20):
         names = [f"lie{number}-{each}@h" for each in range(NAMES)]
-        dropped += book.hear("liar@h", [News(name, HERE, 0.0) for name in names], number)
+        dropped += book.hear("liar@h", [News(name, *HERE, 0.0) for name in names], number)
         assert len(book.known) <= NAMES + 3
     assert dropped == 19 * NAMES
     assert {A, C, "honest@h"} <= set(book.known)
@@ -154,7 +148,7 @@ def test_many_who_say_too_much() -> None:
     book.part(B, 1)
     for number in range(15):
         names = [f"lie{number}-{each}@h" for each in range(NAMES)]
-        book.hear(f"liar{number}@h", [News(name, HERE, 0.0) for name in names], number)
+        book.hear(f"liar{number}@h", [News(name, *HERE, 0.0) for name in names], number)
     assert len(book.known) <= LARGEST + 3
     assert {A, B, C} <= set(book.known)
 
@@ -181,7 +175,7 @@ def test_a_node_that_was_asked_for() -> None:
 def test_the_longer_it_is_gone_the_seldomer() -> None:
     """One that was only heard of is dialled at once, then after half of the time that it is gone."""
     book = Room()
-    book.hear(A, [News(B, HERE, 0.0)], 0)
+    book.hear(A, [News(B, *HERE, 0.0)], 0)
     made = dials(book, B, 0, FORGET - 1)
     pauses = [after - before for before, after in itertools.pairwise(made)]
     assert made[0] == 0
@@ -212,7 +206,7 @@ def test_the_next_look() -> None:
 def test_no_room() -> None:
     """Who was met is dialled first, then who waits the longest; the others stay due. Who was asked for needs no room."""
     book = Room()
-    book.hear(C, [News(A, HERE, 0.0), News(B, HERE, 0.0)], 0)
+    book.hear(C, [News(A, *HERE, 0.0), News(B, *HERE, 0.0)], 0)
     book.meet(C, 0)
     book.part(C, 1)
     book.ask_for("asked@h", HERE, 1)

@@ -44,8 +44,8 @@ ROOMS: dict[str, Room] = {
     "the face": Room((*(f"locks/{name}.py" for name in FACE), "locks/shapes"), 1_648),
     "core": Room(("locks/core",), 4_642),
     "runtime": Room(("locks/runtime",), 2_904),
-    "node": Room(("locks/node",), 5_857),
-    "the wire": Room(("locks/net",), 3_142),
+    "node": Room(("locks/node",), 5_852),
+    "the wire": Room(("locks/net",), 3_140),
     "program": Room(("locks/program",), 1_344),
     "aio": Room(("locks/aio",), 753),
     "commands and pages": Room(("locks/cli", "locks/web", "locks/facts"), 2_991),
@@ -57,11 +57,11 @@ ROOMS: dict[str, Room] = {
     "the bench": Room(("locks/testing", "locks_pytest.py"), 2_317),
     "elections": Room(("locks_leader",), 2_980),
     "the laboratory": Room(("locks_lab",), 11_568),
-    "tests": Room(("tests",), 52_123),
+    "tests": Room(("tests",), 52_125),
     "benchmarks": Room(("benchmarks",), 5_416),
     "examples": Room(("examples",), 3_822),
 }
-SHIPPED = 46_035  # lines of code in all packages that are shipped
+SHIPPED = 46_028  # lines of code in all packages that are shipped
 PAGES = 45
 DECISIONS = 49
 WORDS = 103_129  # of both

@@ -13,16 +13,14 @@ A wrong greeting changes nothing, and ends the connection; one of a node whose c
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from locks.errors import InvalidOption
 from locks.model import check_node_name
-from locks.net import messages
-from locks.net.book import NAMES, News
 from locks.net.link import Link
-from locks.net.messages import BadMessage, Done, Greeting, Limits, Refusal
+from locks.net.messages import MOST_NAMES, BadMessage, Done, Greeting, Limits, News, Refusal
 from locks.net.versions import ClocksDiffer, check_version, taken_over
 from locks.ranges import LONGEST_TEXT
 from locks.runtime.clock import monotonic
@@ -101,13 +99,13 @@ class Greeter:
         name = self._node.name
         host, port = address
         wildcard = host in ("0.0.0.0", "::")
-        return News(name, (name.split("@")[1] if wildcard else host, port), 0.0)
+        return News(name, name.split("@")[1] if wildcard else host, port, 0.0)
 
     def _send(self, link: Link, known: list[News]) -> None:
         options = self._options
         greeting = Greeting(
             self._node.server.machine.version,
-            tuple(_told(each) for each in known) if options.mesh else (),
+            tuple(known) if options.mesh else (),
             options.limits,
         )
         self._unanswered[link.peer.name] = link
@@ -167,13 +165,13 @@ class Greeter:
     def _take(self, link: Link, greeting: Greeting) -> None:
         name = link.peer.name
         if self._options.mesh:
-            self._hear(name, [_news(each) for each in greeting.known])
+            self._hear(name, greeting.known)
             if any(news.name == name for news in greeting.known):
                 self._came(name)
         self._node.server.raise_to(taken_over(greeting.version))
         self._on_greeted(link, greeting.limits)
 
-    def _hear(self, source: str, known: list[News]) -> None:
+    def _hear(self, source: str, known: Iterable[News]) -> None:
         """Another node names nodes."""
         allowed = []
         refused = None
@@ -198,7 +196,7 @@ class Greeter:
     def _came(self, newcomer: str) -> None:
         """Note that a node can be dialled, to name it to the nodes that were greeted before."""
         for name, owed in self._owed.items():
-            if name != newcomer and len(owed) < NAMES:
+            if name != newcomer and len(owed) < MOST_NAMES:
                 owed[newcomer] = None
         self._tell_soon()
 
@@ -225,12 +223,3 @@ class Greeter:
                 if news:
                     self._send(link, news)
                 owed.clear()
-
-
-def _told(news: News) -> messages.News:
-    host, port = news.address
-    return messages.News(news.name, host, port, float(news.age))
-
-
-def _news(told: messages.News) -> News:
-    return News(told.name, (told.host, told.port), told.age)
