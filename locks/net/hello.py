@@ -33,7 +33,7 @@ from locks.errors import InvalidOption, OperatingError
 from locks.model import check_node_name
 from locks.net.frames import frame
 from locks.net.secrets import MOST, Cookie
-from locks.ranges import plain
+from locks.ranges import Message, plain
 
 __all__ = [
     "ACCEPTS",
@@ -79,11 +79,7 @@ class Settled(Refused):
 Name = Annotated[str, Meta(min_length=3, max_length=255)]
 
 
-class _Message(msgspec.Struct, frozen=True, array_like=True):
-    """A message is an array: its tag and its fields. A receiver ignores fields that follow, and a missing one has its default."""
-
-
-class Hello(_Message, frozen=True, tag="hello"):
+class Hello(Message, frozen=True):
     """What a program says of itself.
 
     Attributes:
@@ -105,7 +101,7 @@ class Hello(_Message, frozen=True, tag="hello"):
     nonce: Annotated[bytes, Meta(min_length=32, max_length=32)]
 
 
-class Proof(_Message, frozen=True, tag="proof"):
+class Proof(Message, frozen=True):
     """Proofs, each with another secret."""
 
     codes: Annotated[
@@ -114,7 +110,7 @@ class Proof(_Message, frozen=True, tag="proof"):
     ]
 
 
-class Refusal(_Message, frozen=True, tag="refusal"):
+class Refusal(Message, frozen=True):
     """Why the connection is not made: the cause, and words for a log."""
 
     cause: Annotated[str, Meta(max_length=20)]

@@ -74,8 +74,8 @@ class Stream:
         if isinstance(address, UnixAddress):
             family, target = int(socket.AF_UNIX), address.path
         else:
+            host, port = address
             try:  # gevent looks up even a numeric address in a thread, which takes ten times as long as the rest
-                host, port = address
                 family, *_, target = getaddrinfo(
                     host.encode("ascii"), port, flags=socket.AI_NUMERICHOST
                 )[0]
