@@ -235,3 +235,33 @@ def test_who_waits_in_the_child_is_told(run_script: Callable[..., str]) -> None:
         waiting.join()
     """
     assert run_script(script) == "it belongs to the parent process; begin a new one here\n"
+
+
+def test_a_fork_while_another_thread_imports_what_we_import_late(
+    run_script: Callable[..., str],
+) -> None:
+    """It waits for the import: the child would get a lock of the module that nobody releases."""
+    script = """
+import faulthandler, os, sys, threading, time
+import locks
+begun = threading.Event()
+
+class Slow:
+    @staticmethod
+    def find_spec(name, *_):
+        if name == "multiprocessing.process":
+            begun.set()
+            time.sleep(0.2)  # what the import takes
+
+sys.meta_path.insert(0, Slow)
+thread = threading.Thread(target=__import__, args=("multiprocessing.process",))
+thread.start()
+begun.wait()
+if not (pid := os.fork()):
+    faulthandler.dump_traceback_later(10, exit=True)
+    import multiprocessing.process
+    os._exit(0)
+print(os.waitpid(pid, 0)[1], "multiprocessing.process" in sys.modules)
+thread.join()
+"""
+    assert run_script(script) == "0 True\n"
