@@ -21,13 +21,9 @@ from typing import Any
 __all__ = ["forked_from"]
 
 OURS = (
-    "locks",
-    "locks_leader",
-    "gevent",
-    "greenlet",
-    "multiprocessing",
-    "pykka",
-)  # what we import late, too
+    *("locks", "locks_leader", "gevent", "greenlet", "msgspec", "pykka"),
+    "multiprocessing",  # which our modules import late
+)
 PATIENCE = 10.0  # seconds that a fork waits for imports at most
 
 _parent = 0

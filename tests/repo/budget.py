@@ -43,7 +43,7 @@ ROOMS: dict[str, Room] = {
     "the ground": Room(tuple(f"locks/{name}.py" for name in GROUND), 820),
     "the face": Room((*(f"locks/{name}.py" for name in FACE), "locks/shapes"), 1_648),
     "core": Room(("locks/core",), 4_642),
-    "runtime": Room(("locks/runtime",), 2_904),
+    "runtime": Room(("locks/runtime",), 2_900),
     "node": Room(("locks/node",), 5_852),
     "the wire": Room(("locks/net",), 3_140),
     "program": Room(("locks/program",), 1_344),
@@ -61,7 +61,7 @@ ROOMS: dict[str, Room] = {
     "benchmarks": Room(("benchmarks",), 5_416),
     "examples": Room(("examples",), 3_822),
 }
-SHIPPED = 46_028  # lines of code in all packages that are shipped
+SHIPPED = 46_024  # lines of code in all packages that are shipped
 PAGES = 45
 DECISIONS = 49
 WORDS = 103_129  # of both
