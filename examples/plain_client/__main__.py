@@ -1,7 +1,7 @@
 """A client without `locks` beside programs with it: it waits for a lock, holds it, and loses it with two of three servers.
 
 The client (`client.py`) imports nothing of `locks`. It has 150 lines, and `docs/protocol.md` explains them. The lock servers, and the
-programs that use `locks`, are processes of their own. Two servers are killed while the client holds the lock.
+programs that use `locks`, are processes of their own. It needs `pip install msgpack`. Two servers are killed while the client holds the lock.
 """
 
 from __future__ import annotations

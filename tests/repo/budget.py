@@ -64,7 +64,7 @@ ROOMS: dict[str, Room] = {
 SHIPPED = 46_024  # lines of code in all packages that are shipped
 PAGES = 45
 DECISIONS = 49
-WORDS = 103_129  # of both
+WORDS = 103_133  # of both
 
 
 def lines_of(room: Room) -> int:
