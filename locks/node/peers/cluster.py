@@ -495,10 +495,6 @@ class Cluster:
         if ours is not None:
             self.node.turn.post(ours.event, ours.machine.end_transaction, error)
 
-    def could_not_send(self, error: Exception) -> bool:
-        """Whether an error means that a message can't be sent."""
-        return isinstance(error, UNSENDABLE)
-
     def flush(self) -> bool:
         """Send all output, which may lose links; return whether there are new messages in the turn."""
         if not self.network.unsent:
