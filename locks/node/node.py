@@ -438,7 +438,7 @@ class Node(metaclass=Shown):
 
     def watchers_elsewhere(self, lock_id: LockId) -> list[Any]:
         """The readers on other nodes that watch exactly this lock id of this node."""
-        return [] if self.cluster is None else list(self.cluster.readers.watchers(lock_id))
+        return [] if self.cluster is None else self.cluster.readers.watchers(lock_id)
 
     def log(self, text: str, *args: Any) -> None:
         """Log an error, outside of the turn."""
