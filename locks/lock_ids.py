@@ -2,11 +2,10 @@
 
 A lock id is a tuple of key elements. Lock tables look ids up in dictionaries within a turn, and a turn must not run code of the program: a `__hash__` or
 `__eq__` that raised there would leave the table half changed. And two values that are equal in one program, but not on a server, would be two locks where
-a program means one. So `check_lock_id` converts each element, before the turn, to one of
-
-* a plain value: `str`, `bytes`, `int` (64 bits), `float`, `bool` or `None`, of exactly these types, or a tuple of such. An instance of a subclass, or an
-  integer of another type (`__index__`, as numpy's), becomes the plain value to which it is equal;
-A `UUID`, a `date` and a `datetime` stand for their text, and an enum member for its value. All else is refused, whether the program has lock servers or not.
+a program means one. So `check_lock_id` converts each element, before the turn, to a plain value: `str`, `bytes`, `int` (64 bits), `float`, `bool` or
+`None`, of exactly these types, or a tuple of such. An instance of a subclass, or an integer of another type (`__index__`, as numpy's), becomes the plain
+value to which it is equal. A `UUID`, a `date` and a `datetime` stand for their text, and an enum member for its value. All else is refused, whether the
+program has lock servers or not.
 
 An id may end with a mark that makes it a *counted* id (`counted`): a given number of agents may hold it at
 the same time. A counted id is below the id that it was made from, as a row is below its table.

@@ -55,7 +55,7 @@ class Message(Value, frozen=True, tag=str.lower):
 
 Number = Annotated[int, Meta(ge=0, le=MOST_NUMBER)]
 """The number of a request, a wait or a call."""
-Version = Annotated[int, Meta(ge=0, le=MOST_NUMBER), "version"]
+Version = Annotated[int, Meta(ge=0, le=MOST_NUMBER)]
 """The version of a lock table, and so a fencing token."""
 Created = Annotated[int, Meta(ge=0)]
 """When an agent was made; 64 bits."""

@@ -42,7 +42,6 @@ from locks.core.messages import (
     ToWatcher,
 )
 from locks.errors import TransactionEnded, assert_never
-from locks.lock_ids import shown
 from locks.model import AgentId
 from locks.node.client.agent import Agent
 from locks.node.client.thin import ThinLocks
@@ -314,11 +313,8 @@ class Dispatch:
         self._noted = False
 
     def _is_hopeless(self, due: tuple[Any, Any], error: Exception) -> bool:
-        """Whether an effect (with its sender) fails repeatedly without an interruption, or can't be sent."""
+        """Whether an effect (with its sender) fails repeatedly without an interruption."""
         effect = due[1]  # may be one object for many senders
-        if self.cluster is not None and self.cluster.could_not_send(error):
-            self._executor.run_soon(logger.error, "can't send %s: %s", shown(effect), error)
-            return True
         before, tries = self._stuck
         self._stuck = (due, tries + 1 if due is before else 1)
         if self._stuck[1] < PATIENCE or isinstance(error, EXHAUSTED):

@@ -324,7 +324,7 @@ class Node(metaclass=Shown):
             self.executor.run_soon(pykka.ActorRegistry.unregister, agent)
 
     def new_number(self, created: int | None = None) -> int:
-        """The number of a new agent or process: when it was made, and a serial number below."""
+        """The number of a new agent or actor: when it was made, and a serial number below."""
         microseconds = (self.now() if created is None else created) // 1000
         return microseconds << SERIAL_BITS | next(self._serial) & ((1 << SERIAL_BITS) - 1)
 
@@ -438,7 +438,7 @@ class Node(metaclass=Shown):
 
     def watchers_elsewhere(self, lock_id: LockId) -> list[Any]:
         """The readers on other nodes that watch exactly this lock id of this node."""
-        return [] if self.cluster is None else list(self.cluster.readers.watchers(lock_id))
+        return [] if self.cluster is None else self.cluster.readers.watchers(lock_id)
 
     def log(self, text: str, *args: Any) -> None:
         """Log an error, outside of the turn."""
@@ -588,7 +588,7 @@ class Node(metaclass=Shown):
         return self._needs_cluster().actors.ref(self._check_name(node), name)
 
     def link(self, actor: Client, other: remotes.RemoteRef) -> None:
-        """Link an actor, a greenlet or a thread of this node to a process of another one.
+        """Link an actor, a greenlet or a thread of this node to one of another node.
 
         When one of them ends abnormally, or the connection is lost, the other one is stopped.
 

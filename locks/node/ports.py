@@ -172,7 +172,6 @@ class Servers(NamedTuple):
 
         Raises:
             InvalidOption: The id covers ids that are on different servers.
-            InvalidLockId: It can't be sent to the servers.
         """
         nodes = self.around(lock_id)
         if len(nodes) != self.of_an_id:

@@ -36,7 +36,6 @@ __all__ = ["SimulatedCluster"]
 class _Node(LocalNode, Protocol):
     """The part of a simulated node that this module needs."""
 
-    incarnation: int
     neighbours: Any
 
     @property
@@ -76,7 +75,6 @@ class _Peer(NamedTuple):
     """The other node of a connection."""
 
     name: str
-    incarnation: int
     hidden: bool = False
 
 
@@ -109,9 +107,6 @@ class _Network(_Part):
 
     def __init__(self, node: _Node, refusal: Refusal) -> None:
         super().__init__(refusal)
-        self.name = node.name
-        self.incarnation = node.incarnation
-        self.notices = node.notices
         self.book = Book(node.name, (), {})
         self.links: dict[str, _Connection] = {}
         self.traffic = Traffic()
@@ -197,9 +192,8 @@ class SimulatedCluster(Cluster):
     def connected(self, other: str) -> None:
         """The node sees another one."""
         nodes = self._simulated.neighbours
-        peer = _Peer(other, nodes.by_name[other].incarnation)
         links: dict[str, Any] = self.network.links
-        links[other] = _Connection(peer, partial(self._send, other), nodes.application.fail)
+        links[other] = _Connection(_Peer(other), partial(self._send, other), nodes.application.fail)
         self.members.add(other)
         self.limits[other] = Limits()
         for act in self.on_connected:

@@ -299,7 +299,6 @@ class SimulatedNode(Node):
         if len(nodes.names) > 1:
             self.is_clustered = True
             take_servers(self, Servers(nodes.names, "majority"))
-        self.incarnation = 1 + (first_version >> 32)  # another one after each restart
         self.perform_here = self._dispatch.perform_here
         self._begun: set[tuple[AnyClient, int]] = set()
 

@@ -312,9 +312,7 @@ def _ask(
     deadline = clock() + timeout
     said: dict[str, Answer] = {}
     silent: dict[str, str] = {}
-    exchange = None if cluster is None else cluster.exchange
-    silence = None if cluster is None else cluster.silence
-    with BlockingCalls(exchange, node.turn, silence=silence) as calls:
+    with BlockingCalls(cluster) as calls:
         for name, (way, question) in asked.items():
             target = node_of(question)
             if way == node.name and target is not None:

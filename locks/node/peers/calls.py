@@ -12,8 +12,7 @@ from locks.runtime.waiter import Waiter
 if TYPE_CHECKING:
     from locks.net.exchange import Exchange
     from locks.net.messages import AnyQuestion
-    from locks.node.peers.silence import Silence
-    from locks.runtime.inline import Turn
+    from locks.node.peers.local_node import Connections
 
 __all__ = ["BlockingCalls"]
 
@@ -22,20 +21,11 @@ class BlockingCalls:
     """Calls whose caller takes their outcomes as they come. Calls left at the end are given up.
 
     Args:
-        exchange: Makes the calls; `None` if none is made.
-        turn: The node's turn.
-        silence: Knows which nodes are silent, if that matters.
+        cluster: The node's relations with others; `None` if no call is made.
     """
 
-    def __init__(
-        self,
-        exchange: Exchange | None,
-        turn: Turn,
-        silence: Silence | None = None,
-    ) -> None:
-        self._exchange = exchange
-        self._turn = turn
-        self._silence = silence
+    def __init__(self, cluster: Connections | None) -> None:
+        self._cluster = cluster
         self._nodes: dict[str, str] = {}
         self._waiter = Waiter()
         self._outcomes: deque[tuple[str, bool, Any]] = deque()
@@ -46,27 +36,27 @@ class BlockingCalls:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._silence is not None:
-            self._silence.told.pop(self._is_silent, None)
-        if self.open:
-            self._turn.run(self._give_up)
+        cluster = self._cluster
+        if cluster is not None:
+            cluster.silence.told.pop(self._is_silent, None)
+            if self.open:
+                cluster.node.turn.run(self._give_up, cluster.exchange)
 
     def begin_call(self, name: str, node: str, question: AnyQuestion) -> None:
         """Make a call; see `Exchange.call`. In the turn."""
-        assert self._exchange is not None
-        told = partial(self._told, name)
-        if self._silence is not None:
-            self._nodes[name] = node
-            self._silence.told[self._is_silent] = None
-            self._silence.doubt(node)  # before the request, which may take a while
-        self.open[name] = self._exchange.call(node, question, told)
+        assert self._cluster is not None
+        silence = self._cluster.silence
+        self._nodes[name] = node
+        silence.told[self._is_silent] = None
+        silence.doubt(node)  # before the request, which may take a while
+        self.open[name] = self._cluster.exchange.call(node, question, partial(self._told, name))
 
     @property
     def all_silent(self) -> bool:
         """Whether all nodes whose outcomes are missing are silent."""
-        silence = self._silence
-        return silence is not None and all(
-            self._nodes[name] in silence.silent for name in self.open
+        cluster = self._cluster
+        return cluster is not None and all(
+            self._nodes[name] in cluster.silence.silent for name in self.open
         )
 
     def take_outcome(
@@ -101,7 +91,6 @@ class BlockingCalls:
         self._outcomes.append((name, answered, answer))
         self._waiter.wake()
 
-    def _give_up(self) -> None:
-        assert self._exchange is not None
+    def _give_up(self, exchange: Exchange) -> None:
         for number in self.open.values():
-            self._exchange.give_up(number)
+            exchange.give_up(number)

@@ -2,7 +2,7 @@
 
 When two nodes are connected, each greets the other's lock server with a call
 (`locks.node.peers.greeter`). After the greeting, the other node is a *member*: its lock server can
-be asked. A node without a lock server is greeted again from time to time.
+be asked. A node that refuses the greeting is greeted again from time to time.
 
 When the connection is lost, the node is no longer a member. Then the grants of its lock server are
 unknown, and our lock server takes out the requests of that node's agents. A node that comes back
@@ -494,10 +494,6 @@ class Cluster:
         ours = self.node.agents_by_id.get(agent)
         if ours is not None:
             self.node.turn.post(ours.event, ours.machine.end_transaction, error)
-
-    def could_not_send(self, error: Exception) -> bool:
-        """Whether an error means that a message can't be sent."""
-        return isinstance(error, UNSENDABLE)
 
     def flush(self) -> bool:
         """Send all output, which may lose links; return whether there are new messages in the turn."""

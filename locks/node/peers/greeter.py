@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Greeter"]
 
-AGAIN = 1.0  # seconds until a node without a lock server is greeted again
+AGAIN = 1.0  # seconds until a node that has refused is greeted again
 MOMENT = 0.1  # seconds in which newcomers are gathered before others are told of them
 
 
@@ -81,7 +81,7 @@ class Greeter:
     # --- Our greetings --------------------------------------------------------------------------
 
     def greet(self, link: Link) -> None:
-        """Greet the lock server at the other end, if there is one."""
+        """Greet the node at the other end; to a client node no others are named."""
         if link.closed is None and link.peer.hidden:
             self._send(link, [])
         elif link.closed is None:
@@ -121,7 +121,7 @@ class Greeter:
         self._on_answered(link, answered, answer)
 
     def greet_again(self, link: Link) -> None:
-        """Greet a lock server that is not there, in a while."""
+        """Greet a node that has refused, in a while."""
         self._executor.run_later(AGAIN, self._node.turn.run, self.greet, link)
 
     def disconnected(self, name: str) -> None:

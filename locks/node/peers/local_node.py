@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from locks.net.exchange import Exchange
     from locks.net.messages import Limits
     from locks.net.network import Network
-    from locks.node.peers.guests import Guests
     from locks.node.peers.silence import Silence
     from locks.runtime.executor import Executor
 
@@ -51,7 +50,7 @@ class LocalNode(NodePort, Protocol):
         """Logs warnings about others."""
 
     def new_number(self) -> int:
-        """The number of a new process."""
+        """The number of a new agent or actor."""
 
     def statistics(self) -> NodeStatistics:
         """Counters and present size."""
@@ -75,7 +74,6 @@ class Connections(Protocol):
         network: The connections.
         exchange: Sends frames over them.
         actors: The actors that can be reached over them.
-        guests: What other nodes have at the lock server.
         silence: Watches which connected nodes are silent.
         limits: What this node may have at the lock servers of connected nodes, as far as they said.
     """
@@ -86,6 +84,5 @@ class Connections(Protocol):
     network: Network
     exchange: Exchange
     actors: Actors
-    guests: Guests
     silence: Silence
     limits: dict[str, Limits]

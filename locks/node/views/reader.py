@@ -199,7 +199,7 @@ class ViewReader:
         deadline = None if timeout is None else clock() + timeout
         turn = self._cluster.node.turn
         outcome = None
-        with BlockingCalls(self._cluster.exchange, turn, silence=self._cluster.silence) as calls:
+        with BlockingCalls(self._cluster) as calls:
             for name in names:
                 turn.run(self._ask, name, lock_id, calls)
                 left = None if deadline is None else max(0.0, deadline - clock())

@@ -74,6 +74,10 @@ class _Audience:
         """The readings of exactly this id."""
         return list(self.index.of(lock_id))  # type: ignore[arg-type]
 
+    def all(self) -> list[_Reading]:
+        """All readings."""
+        return [each for _, readings in self.index.all() for each in readings]  # type: ignore[misc]
+
 
 class _Reading:
     """The reading of one watcher.
@@ -131,7 +135,6 @@ class ViewSender:
         self._later = later
         self._is_due = False  # whether a turn for them is planned
         self._readings: dict[Reader, _Reading] = {}
-        self._by_id: dict[LockId, dict[Reader, None]] = {}
         self._audiences: dict[str, _Audience] = {}
         self._encoded: dict[int, tuple[Entry, int, Raw]] = {}  # with the version that they are of
         self._kept = 0
@@ -153,7 +156,6 @@ class ViewSender:
             reading = self._readings[watcher] = _Reading(watcher, lock_id)
         elif reading.lock_id != lock_id:
             raise BadMessage(f"{watcher.number} is already the number of another reading")
-        self._by_id.setdefault(lock_id, {})[watcher] = None
         audience.index.add(lock_id, reading)
         reading.greets = True
         self._wake(reading)
@@ -164,10 +166,6 @@ class ViewSender:
         reading = self._readings.pop(watcher, None)
         if reading is None:
             return
-        readings = self._by_id[reading.lock_id]
-        readings.pop(watcher, None)
-        if not readings:
-            del self._by_id[reading.lock_id]
         audience = self._audience(reading)
         audience.index.remove(reading.lock_id, reading)
         audience.ready.pop(reading, None)
@@ -178,10 +176,8 @@ class ViewSender:
         """The connection to a node is lost, and all watchers there."""
         audience = self._audiences.get(node)
         if audience is not None:
-            for _, readings in audience.index.all():
-                for reading in readings:
-                    assert isinstance(reading, _Reading)
-                    self.end_watch(reading.watcher)
+            for reading in audience.all():
+                self.end_watch(reading.watcher)
 
     def _leave(self, node: str) -> None:
         """Forget a node without watches."""
@@ -191,7 +187,8 @@ class ViewSender:
 
     def watchers(self, lock_id: LockId) -> list[Reader]:
         """The readers on other nodes that watch exactly this id."""
-        return list(self._by_id.get(lock_id, ()))
+        audiences = list(self._audiences.values())
+        return [each.watcher for audience in audiences for each in audience.readings(lock_id)]
 
     # --- Pages ----------------------------------------------------------------------------------
 
@@ -200,7 +197,7 @@ class ViewSender:
         most = self._most
         for audience in self._audiences.values():
             if len(audience.changed) > most:  # as good as all; and some have come and gone since
-                for reading in self._all(audience):
+                for reading in audience.all():
                     reading.anew = True
                     self._wake(reading)
                 audience.changed.clear()
@@ -211,9 +208,6 @@ class ViewSender:
     def _most(self) -> int:
         """How many numbers may gather."""
         return self._cluster.node.server.machine.table.size + ROOM
-
-    def _all(self, audience: _Audience) -> list[_Reading]:
-        return [each for each in self._readings.values() if self._audience(each) is audience]
 
     def _audience(self, reading: _Reading) -> _Audience:
         return self._audiences[reading.watcher.node]
