@@ -83,6 +83,11 @@ def free_port() -> int:
             return port
 
 
+def without_settings() -> dict[str, str]:
+    """The environment of this process, without settings of `locks`."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("LOCKS_")}
+
+
 def run_script(script: str) -> str:
     """Run a script in a fresh interpreter and return what it printed; its stderr must be empty."""
     done = subprocess.run(

@@ -83,7 +83,6 @@ class GroupMonitor:
     def __init__(self, scope: Scope, group: Hashable, watcher: Watcher) -> None:
         self.group = group
         self.members: list[Ref] = []
-        self._key = group
         self._scope = scope
         self._listener = Listener(watcher)
         self.never_blocks = self._listener.never_blocks
@@ -101,7 +100,7 @@ class GroupMonitor:
         self._cancelled = True
         if self._watching is not None:
             self._watching.cancel()
-        self._scope.node.turn.post(self._scope.demonitor, self._key, self)
+        self._scope.node.turn.post(self._scope.demonitor, self.group, self)
 
     def watch_watcher(self) -> None:
         """Begin to watch the watcher, so that the monitor ends with it."""

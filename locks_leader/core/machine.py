@@ -232,7 +232,7 @@ class Machine:
                 old = [member for member in self.membership.synced if member not in new]
                 self._tell(old, FromLeader(self.term, outcome.old))
         self._tell(new, Announce(self.term, outcome.new))
-        self.membership.synced.update(dict.fromkeys(new, True))
+        self.membership.synced.update(dict.fromkeys(new))
         if stands:
             self._serve_kept()
         return self._conclude()

@@ -22,15 +22,14 @@ class Membership:
 
     Attributes:
         entries: All of them, in the order in which they were met.
-        synced: The instances to which this one has announced itself; empty if it does not lead.
-            `False` for those that need another announcement; until then they may follow, or not.
+        synced: The instances to which this one has announced itself, in this order; empty if it does not lead.
     """
 
     __slots__ = ("entries", "synced")
 
     def __init__(self) -> None:
         self.entries: dict[Member, MemberEntry] = {}
-        self.synced: dict[Member, bool] = {}
+        self.synced: dict[Member, None] = {}
 
     def add(self, member: Member, entry: MemberEntry) -> bool:
         """Add an instance; return whether it is new."""
@@ -49,9 +48,9 @@ class Membership:
         return [member for member, entry in self.entries.items() if entry.kind == kind]
 
     def unsynced(self, may_be_told: Callable[[str], bool]) -> list[Member]:
-        """The instances on certain nodes that need an announcement, or another one."""
+        """The instances on certain nodes that need an announcement."""
         return [
             member
             for member, entry in self.entries.items()
-            if not self.synced.get(member) and may_be_told(entry.node)
+            if member not in self.synced and may_be_told(entry.node)
         ]

@@ -275,7 +275,8 @@ class Instance(GeventActor):
                     message = replace(message, value=outcome(message.value))
                 self._feed(Received(sender, self.node_of(sender), message))
             case CallLeader(ticket, request):
-                self._leader_call(ticket, request, self.defer())
+                self._answers[ticket] = self.defer()
+                self._feed(LeaderCalled(ticket, request))
             case CancelCall(ticket):
                 self._feed(CallCancelled(ticket))
             case Cast(message):
@@ -294,10 +295,6 @@ class Instance(GeventActor):
         else:
             run_callback(self._callbacks, "handle_info", message, self.election)
         return None
-
-    def _leader_call(self, ticket: Any, request: Any, answer: Callable[[Any], None]) -> None:
-        self._answers[ticket] = answer
-        self._feed(LeaderCalled(ticket, request))
 
     def _node_news(self, news: Notification) -> None:
         if news.kind in ENDS:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.cluster.servers import LIMIT
-from tests.helpers import ROOT, eventually
+from tests.helpers import ROOT, eventually, without_settings
 from tests.repo.test_docs import Block, blocks
 
 __all__ = ["blocks_of", "command_line", "on_loopback", "plain_environment", "play", "serving"]
@@ -90,6 +90,6 @@ def serving(
 
 def plain_environment(**more: str) -> dict[str, str]:
     """The environment of a machine without settings, with this package."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("LOCKS_")}
+    kept = without_settings()
     path = f"{Path(sys.executable).parent}{os.pathsep}{kept['PATH']}"
     return {**kept, "PYTHONPATH": str(ROOT), "PATH": path, **more}

@@ -30,6 +30,7 @@ from msgspec.msgpack import Ext
 import locks
 from locks.core.messages import RaiseVersion, Request
 from locks.model import AgentId
+from locks.net.frames import frame
 from locks.net.messages import (
     Answered,
     Ask,
@@ -93,8 +94,8 @@ class Bad:
     def many(self, frames: Iterator[bytes]) -> None:
         """Send frames as fast as they are taken."""
         batch = bytearray()
-        for frame in frames:
-            batch += struct.pack(">I", len(frame)) + frame
+        for body in frames:
+            batch += frame(body)
             if len(batch) > 60_000:
                 self.peer.send(bytes(batch))
                 batch.clear()
@@ -146,14 +147,14 @@ def map_with_one_hash(bad: Bad) -> None:
     """A map of 45,000 keys that have the same hash, wherever a value may stand."""
     keys = [Ext(5, (n * MODULUS).to_bytes(16, "big", signed=True)) for n in range(1, 45_000)]
     value = encode(Ext(2, encode([each for key in keys for each in (key, 1)])))
-    for frame in (
+    for message in (
         Tell("nobody", value),
         Ask(bad.count(), 77, value),
         Answered(77, value),
         Exit(77, value[: 2**17]),
         Down(77, value[: 2**17]),
     ):
-        bad.peer.frame(encode(frame))
+        bad.peer.frame(encode(message))
     stay(bad)
 
 
@@ -374,8 +375,7 @@ def behave_in_any_way(targets: list[Target], chance: random.Random) -> None:
 
 def greeting(name: str, own: str = "crowd@127.0.0.1") -> bytes:
     """The first words of a node that nobody knows."""
-    body = hello(own, name, incarnation=5)
-    return struct.pack(">I", len(body)) + body
+    return frame(hello(own, name, incarnation=5))
 
 
 def client_hello() -> bytes:

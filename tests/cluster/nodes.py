@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 import socket
-import struct
 from collections.abc import Callable, Iterable, Iterator
 from concurrent import futures
 from typing import Any, Literal, TypeVar
@@ -15,7 +14,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 import locks
-from locks.net import messages
+from locks.net import frames, messages
 from locks.net.hello import (
     ACCEPTS,
     DIALS,
@@ -55,11 +54,10 @@ def hello(
     *,
     incarnation: int = 77,
     ticktime: float = 15.0,
-    nonce: bytes = bytes(32),
     kind: Literal["client", "node"] = "node",
 ) -> bytes:
     """The first words of a node to another one."""
-    return pack(Hello(VERSION, own, to, incarnation, ticktime, kind, nonce))
+    return pack(Hello(VERSION, own, to, incarnation, ticktime, kind, bytes(32)))
 
 
 class Nodes:
@@ -256,7 +254,7 @@ class Stranger:
 
     def frame(self, body: bytes) -> None:
         """Send a frame, as after the handshake."""
-        self.send(struct.pack(">I", len(body)) + body)
+        self.send(frames.frame(body))
 
     def say_hello(
         self,
@@ -265,14 +263,11 @@ class Stranger:
         *,
         incarnation: int = 77,
         ticktime: float = 15.0,
-        cookie: str = COOKIE,
         kind: Literal["client", "node"] = "node",
     ) -> None:
         """Go through the hello as the node `own`, which connects to the node `name`."""
-        dialled, cookies = (
-            hello(own, name, incarnation=incarnation, ticktime=ticktime, kind=kind),
-            [Cookie(cookie)],
-        )
+        dialled = hello(own, name, incarnation=incarnation, ticktime=ticktime, kind=kind)
+        cookies = [Cookie(COOKIE)]
         try:
             self.frame(dialled)
             accepted = self.next_frame()
@@ -290,29 +285,19 @@ class Stranger:
             if len(self.rest) >= max(4, size):
                 body, self.rest = self.rest[4:size], self.rest[size:]
                 return body
-            data = self.socket.recv(4096)
+            data = self.socket.recv(65536)
             if not data:
                 raise ConnectionError("the node has closed the connection")
             self.rest += data
 
     def messages(self) -> Iterable[Any]:
         """What the node says after the handshake, until it closes the connection."""
-        data = self.rest
         while True:
-            while len(data) < 4 or len(data) < 4 + int.from_bytes(data[:4], "big"):
-                try:
-                    part = self.socket.recv(65536)
-                except ConnectionResetError:
-                    return
-                if not part:
-                    return
-                data += part
-            size = int.from_bytes(data[:4], "big")
-            body, data = data[4 : 4 + size], data[4 + size :]
-            if not body:
-                yield None
-            else:
-                yield decode(body)
+            try:
+                body = self.next_frame()
+            except ConnectionError:
+                return
+            yield decode(body) if body else None
 
     def is_closed(self, limit: float = LIMIT) -> bool:
         """Whether the node closes the connection, whatever it says before."""

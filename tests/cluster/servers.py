@@ -26,7 +26,7 @@ from locks.net.stream import credentials_of
 from locks.program.folder import Folder
 from locks_leader.command import COMMANDS
 from tests.cluster.harness import ROOT, Server, World
-from tests.helpers import eventually, free_port
+from tests.helpers import eventually, free_port, without_settings
 from tests.warm import Program, run_program
 
 NAMES = ("a@127.0.0.1", "b@127.0.0.1", "c@127.0.0.1")
@@ -249,7 +249,7 @@ class Machine:
         self.runtime = Path(tempfile.mkdtemp(prefix="locks-", dir="/tmp"))
         self.code = self.runtime / "code"
         self.code.mkdir()
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("LOCKS_")}
+        kept = without_settings()
         own = {"XDG_RUNTIME_DIR": str(self.runtime), "LOCKS_LOCAL_IDLE": str(idle)}
         self.environment = {**kept, **own, "LOCKS_SERVERS": "local"}
         self._programs: list[Program] = []

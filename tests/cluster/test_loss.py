@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import signal
 import socket
-import struct
 from typing import Any
 
 import pytest
@@ -13,6 +12,7 @@ import pytest
 import locks
 from locks.core.messages import Request
 from locks.model import AgentId
+from locks.net.frames import frame
 from locks.net.messages import ToServer, encode
 from locks.program.default import stand_in
 from tests.cluster.harness import World
@@ -221,8 +221,7 @@ def requests_of(stranger: Peer, number: int) -> bytes:
     frames = []
     for n in range(number):
         agent = AgentId(((10**15 + n) << 12) | n & 0xFFF, stranger.name, n & 0xFFF)
-        body = encode(ToServer(Request(agent, "program", ("row", n), "write")))
-        frames.append(struct.pack(">I", len(body)) + body)
+        frames.append(frame(encode(ToServer(Request(agent, "program", ("row", n), "write")))))
     return b"".join(frames)
 
 

@@ -136,7 +136,7 @@ def test_errors_of_calls(nodes: Nodes) -> None:
     with pytest.raises(locks.node.RemoteError, match="ZeroDivisionError: by zero") as broken:
         a.remote("echo2", B).ask("break", timeout=5)
     assert broken.value.kind == "ZeroDivisionError"
-    with pytest.raises(locks.node.RemoteError, match="can't be sent"):  # the answer has no term
+    with pytest.raises(locks.node.RemoteError, match="can't be sent"):  # of the answer
         ref.ask("object", timeout=5)
 
 

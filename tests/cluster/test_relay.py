@@ -299,12 +299,13 @@ class Bad:
         assert answer.answers
         return answer
 
-    def accept(self) -> int:
-        """Accept a link of another node; return its session."""
-        asked = self.hear()
+    def open_to(self, other: Bad, session: int) -> None:
+        """Open a link to another one of these, which accepts it."""
+        self.say(Open(session, self.name, other.name, 77))
+        asked = other.hear()
         assert isinstance(asked, Open)
-        self.say(Open(asked.session, self.name, asked.sender, 77, asked.via[:-1], True))
-        return asked.session
+        assert asked.session == session
+        other.say(Open(session, other.name, asked.sender, 77, asked.via[:-1], True))
 
 
 def test_who_sends_more_than_a_window_ahead_is_disconnected(nodes: Nodes) -> None:
@@ -313,8 +314,7 @@ def test_who_sends_more_than_a_window_ahead_is_disconnected(nodes: Nodes) -> Non
     x, y = pair(nodes, server)
     y.register("echo", Echo.start())
     bad, deaf = Bad(server), Bad(server, "deaf@127.0.0.1")
-    bad.say(Open(1, BAD, deaf.name, 77))
-    assert deaf.accept() == 1
+    bad.open_to(deaf, 1)
     assert bad.hear().answers
     for _ in range(WINDOW // CHUNK):
         bad.say(Relay(1, bytes(CHUNK)))
@@ -334,8 +334,7 @@ def test_a_server_that_has_no_room_ends_the_link(nodes: Nodes) -> None:
     x, y = pair(nodes, server)
     y.register("echo", Echo.start())
     bad, deaf = Bad(server), Bad(server, "deaf@127.0.0.1")
-    bad.say(Open(1, BAD, deaf.name, 77))
-    assert deaf.accept() == 1
+    bad.open_to(deaf, 1)
     assert bad.hear().answers
     deaf.say(Took(1, WINDOW))
     while isinstance(said := bad.hear(), Took):
@@ -406,8 +405,7 @@ def test_many_links_of_one_node_leave_room_for_others(
     server = nodes.start(A)
     bad, deaf = Bad(server), Bad(server, "deaf@127.0.0.1")
     for session in range(5):
-        bad.say(Open(session, BAD, deaf.name, 77))
-        assert deaf.accept() == session
+        bad.open_to(deaf, session)
         if session < 3:
             assert bad.hear().answers
         else:

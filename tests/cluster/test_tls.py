@@ -9,6 +9,7 @@ import ssl
 import pytest
 
 import locks
+from locks.net.frames import frame
 from tests.cluster.conftest import Certify
 from tests.cluster.harness import World, until_alive
 from tests.cluster.nodes import A, B, Nodes, hello, peer, until_connected
@@ -79,8 +80,7 @@ def test_no_certificate(nodes: Nodes, certify: Certify) -> None:
             socket.create_connection(a.address, 5) as sock,
             context.wrap_socket(sock, server_hostname="127.0.0.1") as secured,
         ):
-            body = hello(B, A)
-            secured.sendall(len(body).to_bytes(4, "big") + body)
+            secured.sendall(frame(hello(B, A)))
             return secured.recv(100)
 
     with pytest.raises(ssl.SSLError, match="certificate"):

@@ -24,7 +24,7 @@ from tests.cluster.servers import NAMES, Servers, process
 from tests.cluster.servers import locks as command
 from tests.cluster.test_server_metrics import status_of
 from tests.cluster.test_servers import HOLDER, once
-from tests.helpers import eventually, free_port
+from tests.helpers import eventually, free_port, without_settings
 from tests.warm import run_program
 
 A, B, C = NAMES
@@ -206,9 +206,10 @@ SHARED_THINGS = {
 
 def alone(code: str, folder: Path, **environment: str) -> str:
     """What a program without servers prints."""
-    known = {name: value for name, value in os.environ.items() if not name.startswith("LOCKS_")}
     text = f"import asyncio, locks, locks_leader\ntry:\n    {code}\n    print('done')\nexcept locks.LocksError as error:\n    print(type(error).__name__, error)\nlocks.stop()"
-    done = run_program([sys.executable, "-c", text], env=known | environment, cwd=folder)
+    done = run_program(
+        [sys.executable, "-c", text], env=without_settings() | environment, cwd=folder
+    )
     return done.stdout.strip()
 
 
@@ -453,7 +454,7 @@ def test_a_semaphore_that_the_caller_has(tmp_path: Path) -> None:
 def test_settings_that_start_refuses(tmp_path: Path) -> None:
     """`locks config` refuses them, too; and shows the rest."""
     command = [sys.executable, "-m", "locks", "config"]
-    known = {name: value for name, value in os.environ.items() if not name.startswith("LOCKS_")}
+    known = without_settings()
     missing = tmp_path / "none"
     settings = {"LOCKS_SERVERS": "a@127.0.0.1:9100", "LOCKS_COOKIE_FILE": str(missing)}
     done = run_program(command, env=known | settings, cwd=tmp_path)

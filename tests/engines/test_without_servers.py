@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 
+from tests.helpers import without_settings
 from tests.warm import run_program
 
 ENGINES = {
@@ -61,7 +61,7 @@ def test_an_engine_without_servers(engine: str, tmp_path: Path) -> None:
         import_module(needs)
     except ImportError:
         pytest.skip(f"{needs} is not installed")
-    known = {name: value for name, value in os.environ.items() if not name.startswith("LOCKS_")}
+    known = without_settings()
     done = run_program([sys.executable, "-c", code], env=known, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (1, "")
     assert (

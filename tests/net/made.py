@@ -7,23 +7,14 @@ from fractions import Fraction
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from msgspec import Meta, Struct
+from msgspec import Meta
 
-from locks.net.messages import Frame
 from locks.ranges import Text
 from locks.words import HELD_UP, Key, KnownId, LockId, Place
 
 IDS: list[Any] = [("a",), ("a", 1), ("x", (1.5, b"y", None, True)), ("t", ("$units", 3)), ("é",)]
 PLACES: list[Any] = [0, 1, -3, 1 << 40, Fraction(1, 3), Fraction(-(2**70), 7)]
 TEXTS = ["", "a@x", "n" * 200, "ü✓"]
-
-
-def kinds() -> dict[str, type[Struct]]:
-    """All kinds of frames, by their names; of those with another message within, each with each."""
-    found: dict[str, type[Struct]] = {}
-    for kind in get_args(Frame):
-        found[kind.__name__] = kind
-    return found
 
 
 class Maker:

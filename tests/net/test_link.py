@@ -48,8 +48,6 @@ class Watcher:
 class Hub:
     """Stands for a hub: a test calls what waits in it. `watchers` has those for reading and for writing."""
 
-    thread_ident = None
-
     def __init__(self) -> None:
         self.loop = self
         self.thread_ident = 0  # of no thread

@@ -154,6 +154,15 @@ def test_two_may_stop_it_and_start_it_beside_each_other() -> None:
     eventually(lambda: not [t for t in threading.enumerate() if t.name == "locks-home"])
 
 
+def ends_with_the_node(works: Callable[[], object], began: list[int]) -> None:
+    """A worker that has begun is told that its part has ended when the node stops."""
+    beside = Beside(works, times=1)
+    eventually(lambda: began)
+    locks.stop()
+    beside.join()
+    assert beside.results["OwnershipEnded"]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [Ownership, locks_leader.Ownership])
 def test_a_slow_callback_keeps_no_worker(kind: type[Ownership]) -> None:
@@ -167,11 +176,7 @@ def test_a_slow_callback_keeps_no_worker(kind: type[Ownership]) -> None:
         worker.run(Backlog(range(100), groups=4, more=True), lambda task, token: began.append(task))
 
     began: list[int] = []
-    beside = Beside(works, times=1)
-    eventually(lambda: began)
-    locks.stop()
-    beside.join()
-    assert beside.results["OwnershipEnded"]
+    ends_with_the_node(works, began)
 
 
 @pytest.mark.slow
@@ -190,8 +195,4 @@ def test_a_callback_that_refuses_to_end_keeps_no_worker(kind: type[Ownership]) -
         worker.run(Backlog(range(100), groups=4, more=True), lambda task, token: None)
 
     began: list[int] = []
-    beside = Beside(works, times=1)
-    eventually(lambda: began)
-    locks.stop()
-    beside.join()
-    assert beside.results["OwnershipEnded"]
+    ends_with_the_node(works, began)

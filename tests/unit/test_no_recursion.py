@@ -93,7 +93,7 @@ def _deep(depth: int) -> Any:
 
 @pytest.mark.slow
 def test_what_is_too_deep_to_be_sent_is_refused_by_a_clear_error() -> None:
-    """Terms, names of groups and resources have a greatest depth; a stack is not what limits them."""
+    """Values, names of groups and resources have a greatest depth; a stack is not what limits them."""
     values = Values(lambda ref: ("a@x", 1), lambda node, target: None)
     with pytest.raises(Unsendable, match="deep"):
         values.pack(_deep(100_000))
