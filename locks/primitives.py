@@ -37,11 +37,9 @@ from locks.model import (
 )
 from locks.node.client.agent import Agent
 from locks.node.client.blocks import note_block
-from locks.node.client.clients import labelled
 from locks.node.client.options import LockOptions, check_names, check_options
 from locks.node.client.refusals import not_held
 from locks.node.client.scope import some_of, where
-from locks.node.client.thin import ThinLock
 from locks.node.node import Node
 from locks.node.ports import AskedAlready, PendingCall, Scope, Servers
 from locks.program.origin import Movable
@@ -103,18 +101,14 @@ class Lock(Movable, ClientBlock, metaclass=Shown):
         """The nodes and the requirement of the lock."""
         return where(node, self._nodes, self._require, self.lock_id)
 
-    def is_plain(self, node: Node, timeout: float | None, at_once: bool = False) -> bool:
-        """Whether it is to be thin if it is free; this counts the pause down. In an event loop, only if it is not to wait otherwise."""
-        if node.is_clustered:
-            return False
-        if node.thin.pause:
-            node.thin.pause -= 1
-            return False
+    def may_be_thin(self, node: Node, timeout: float | None, at_once: bool = False) -> bool:
+        """Whether to try whether it is free before an agent is made. In an event loop, only if it is not to wait otherwise."""
         if timeout is not None:
             check_timeout(timeout)
-        usual = self._nodes is None and self._require is None
-        usual = usual and type(self.lock_id[-1]) is not tuple
-        return usual and (at_once or not is_in_event_loop())
+        usual = (
+            self._nodes is None and self._require is None and type(self.lock_id[-1]) is not tuple
+        )
+        return usual and (at_once or not is_in_event_loop()) and node.thin.is_due()
 
     def __repr__(self) -> str:
         return f"<Lock {self.mode} {show(self.lock_id)}>"
@@ -161,14 +155,12 @@ class Lock(Movable, ClientBlock, metaclass=Shown):
         if scope is None or self._nodes is not None or self._require is not None:
             scope = self.where(node)
         wanted: Object = (self.lock_id, self.mode, *scope)
-        plain = self.is_plain(node, timeout)
+        may_be_thin = self.may_be_thin(node, timeout)
         while True:
             call = None
             try:
-                if plain:
-                    name = labelled(client, self.label, node.program, False)
-                    if node.thin.take(ThinLock(node.thin, client, wanted, name), hold.take):
-                        return True
+                if may_be_thin and node.thin.take(client, wanted, self.label, hold.take):
+                    return True
                 agent = node.holders.living_or_new(client, self.label)
                 if agent.asks_for(self.lock_id):
                     if not blocking:
@@ -211,15 +203,6 @@ class Lock(Movable, ClientBlock, metaclass=Shown):
         """
         client = current_client() if self._owner is None else self._owner
         node = self._home()
-        thin = node.thin.held
-        if (
-            type(thin) is ThinLock
-            and thin.client is client
-            and thin.wanted[0] == self.lock_id
-            and self._block is None
-        ):
-            thin.release(self.lock_id)
-            return
         agent = node.holders.get(client)
         if agent is None or agent.blocks or self._block is not None:
             agent = self._agent()
@@ -232,9 +215,7 @@ class Lock(Movable, ClientBlock, metaclass=Shown):
         held = None if self._block is None else self._block.held
         if held is not None:
             return held if isinstance(held, Agent) else held[0]
-        node = self._home()
-        node.thin.prepare()
-        agent = node.holders.get(self.client())
+        agent = self._home().holders.get(self.client())
         return None if agent is None or (agent.blocks and agent.has_parted()) else agent
 
     def locked(self) -> bool:
@@ -320,8 +301,6 @@ class Lock(Movable, ClientBlock, metaclass=Shown):
 
     def _of_generator(self, hold: Hold, frame: FrameType | None = None) -> Self:
         """See `ClientBlock`: a lock that knows its block."""
-        if isinstance(hold.held, ThinLock):
-            hold.take(hold.held.inflated())
         made = object.__new__(type(self))
         made.__dict__.update(self.__dict__, _block=hold)
         agent = made._agent()
@@ -341,19 +320,18 @@ class Lock(Movable, ClientBlock, metaclass=Shown):
     def enter_at_once(self, hold: Hold) -> bool:
         """Acquire it for a block of a task, if it is free and needs no agent; returns whether it has."""
         node, client = self._home(), self.client()
-        if not self.is_plain(node, self.timeout, at_once=True):
+        if not self.may_be_thin(node, self.timeout, at_once=True):
             return False
         wanted: Object = (self.lock_id, self.mode, *self.where(node))
-        name = labelled(client, self.label, node.program, False)
         try:
-            return node.thin.take(ThinLock(node.thin, client, wanted, name), hold.take)
+            return node.thin.take(client, wanted, self.label, hold.take)
         except BaseException:
             if hold.held is not None:
                 self._let_go(hold.held)
                 hold.drop()
             raise
 
-    def _leave(self, held: Agent | ThinLock | None, error: BaseException | None) -> None:
+    def _leave(self, held: Agent | None, error: BaseException | None) -> None:
         """End the block; see `Block`."""
         try:
             if held is None:
@@ -369,7 +347,7 @@ class Lock(Movable, ClientBlock, metaclass=Shown):
                     lock_ids=(self.lock_id,),
                 ) from lost
 
-    def _let_go(self, held: Agent | ThinLock) -> None:
+    def _let_go(self, held: Agent) -> None:
         """Clean up after a block whose end was interrupted; see `Block`."""
         held.let_go_of(self.lock_id)
 

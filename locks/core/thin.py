@@ -1,8 +1,8 @@
-"""Thin locks, the rule: when a lock needs no agent, its token, and what the lock server takes in once it needs one.
+"""Thin locks, the rule: when a lock needs no agent, its token, and what the lock server takes in once somebody looks.
 
-A node has one thin lock, or one thin transaction, at a time. The lock table has neither it nor those before it, which are
-counted. Its *inflation* puts the table where it would be: it counts those that are over, and requests the lock that is held,
-for an agent of the age of its transaction. So the lock has the version that its client was given as a token.
+A client that takes a free lock is only noted as its holder. The lock table knows neither these locks nor those that were released
+meanwhile. *Inflation* puts the table where it would be: it counts the locks that were released, and requests those that are held, each for an
+agent of the age of its transaction. So each lock has the version that its client was given as a token.
 
 `locks.node.client.thin` is the shell, which says what inflates.
 """
@@ -10,77 +10,129 @@ for an agent of the age of its transaction. So the lock has the version that its
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from locks.core.agent.machine import Object
 from locks.core.server.machine import ServerMachine
-from locks.model import AgentId, agent_numbered
+from locks.model import AgentId, LockId
 
-__all__ = ["Granted", "Holder", "Made", "Thin"]
-
-Made = tuple[int, str, bool]
-"""What an agent's machine is made of: its number, the name of its client, and whether a deadlock aborts it."""
-Granted = tuple[Object, int, float, Any]
-"""A lock as it was requested, its token, when it was granted, and the call that has got it."""
+__all__ = ["Granted", "Holder", "Thin"]
 
 
 class Holder(Protocol):
-    """What a client has instead of an agent.
+    """A transaction whose agent has no machine.
 
     Attributes:
-        granted: Its lock, once it has one.
+        id: The reference of its agent.
+        name: The name of its client.
+        thin_ids: The ids of its thin locks.
     """
 
-    granted: Granted | None
+    id: AgentId
+    name: str
+    thin_ids: tuple[LockId, ...]
 
-    @property
-    def made(self) -> Made:
-        """What its agent is made of."""
+
+class Granted(NamedTuple):
+    """A thin lock.
+
+    Attributes:
+        holder: Who holds it.
+        wanted: The lock as it was requested.
+        token: Its token.
+        before: How many thin locks were granted before it, since the last inflation.
+        since: When it was granted, in seconds.
+        call: The call that has got it.
+    """
+
+    holder: Any
+    wanted: Object
+    token: int
+    before: int
+    since: float
+    call: Any
 
 
 class Thin:
     """The thin locks of one node.
 
+    A lock is held from one assignment to `held` on, and released by one. A grant that is interrupted before counts as one that was
+    released at once.
+
     Args:
         machine: The node's lock server.
 
     Attributes:
-        held: What is thin now, if anything is.
-        taken: How many locks were taken that the lock table does not have, the one that is held among them.
+        held: Those that are held, by their ids, in the order of their tokens.
+        given: How many were granted since the last inflation.
+        changes: How many grants and releases there were since then. The lock table would have given each a version.
     """
 
     def __init__(self, machine: ServerMachine) -> None:
         self.machine = machine
-        self.held: Any = None
-        self.taken = 0
+        self.held: dict[LockId, Granted] = {}
+        self.given = 0
+        self.changes = 0
+        self._above: dict[LockId, int] = {}  # how many of those that are held are below an id
 
-    def give(self, holder: Holder, wanted: Object, now: float, call: Any = None) -> bool:
-        """Give a holder its first lock, if nothing else is thin and nobody has requested anything related; return whether it has it."""
-        if holder.granted is not None or (self.held is not None and self.held is not holder):
+    def is_free(self, lock_id: LockId) -> bool:
+        """Whether nobody holds or has requested anything related."""
+        first = lock_id[:1]
+        if first in self.held or lock_id in self.held or lock_id in self._above:
             return False
-        lock_id, table = wanted[0], self.machine.table
+        if len(lock_id) > 2 and any(
+            lock_id[:depth] in self.held for depth in range(2, len(lock_id))
+        ):
+            return False
         # Nearly always there is nothing below the id's first element.
-        if lock_id[0] in table.root.children and next(table.related(lock_id), None) is not None:
-            return False
-        self.taken += 1
-        holder.granted = wanted, table.version + 2 * self.taken - 1, now, call
-        return True
+        table = self.machine.table
+        return first[0] not in table.root.children or next(table.related(lock_id), None) is None
 
-    def reference(self, holder: Holder) -> AgentId:
-        """The reference of its agent."""
-        return agent_numbered(holder.made[0], self.machine.node)
+    def give(self, holder: Holder, wanted: Object, now: float, call: Any = None) -> int | None:
+        """Give a holder a lock if it is free; return its token, else `None`."""
+        lock_id = wanted[0]
+        if not self.is_free(lock_id):
+            return None
+        before = self.given
+        self.given += 1
+        self.changes += 1
+        token = self.machine.table.version + self.changes
+        holder.thin_ids = (*holder.thin_ids, lock_id)
+        for depth in range(1, len(lock_id)):
+            self._above[lock_id[:depth]] = self._above.get(lock_id[:depth], 0) + 1
+        self.held[lock_id] = Granted(holder, wanted, token, before, now, call)
+        return token
 
-    def steps(self) -> list[tuple[Callable[..., Any], tuple[Any, ...]]]:
-        """The events of the lock server that were left out: what is over, and the request of what is held."""
-        machine, thin = self.machine, self.held
-        granted = None if thin is None else thin.granted
-        over = self.taken - (granted is not None)
-        if granted is None:
-            return [(machine.pass_over, (over,))]
-        request = self.reference(thin), thin.made[1], *granted[0][:2]
-        return [(machine.pass_over, (over,)), (machine.request, request)]
+    def release(self, granted: Granted) -> None:
+        """A thin lock is released."""
+        lock_id, holder = granted.wanted[0], granted.holder
+        self.changes += 1
+        del self.held[lock_id]
+        ids = holder.thin_ids
+        holder.thin_ids = () if len(ids) == 1 else tuple([each for each in ids if each != lock_id])
+        for depth in range(1, len(lock_id)):
+            above = lock_id[:depth]
+            left = self._above[above] - 1
+            if left:
+                self._above[above] = left
+            else:
+                del self._above[above]
+
+    def steps(self) -> list[tuple[Callable[..., Any], tuple[Any, ...], Granted | None]]:
+        """The events of the lock server that were left out, each with the lock that it requests, if it requests one."""
+        machine, counted = self.machine, 0
+        version = machine.table.version
+        steps: list[tuple[Callable[..., Any], tuple[Any, ...], Granted | None]] = []
+        for granted in self.held.values():
+            holder, (lock_id, mode, *_) = granted.holder, granted.wanted
+            steps.append((machine.pass_over, (granted.before - counted, granted.token - 1), None))
+            steps.append((machine.request, (holder.id, holder.name, lock_id, mode), granted))
+            counted = granted.before + 1
+        over = self.given - counted
+        return [*steps, (machine.pass_over, (over, version + self.changes), None)]
 
     def conclude(self) -> None:
         """The lock server has taken them in."""
-        self.held = None
-        self.taken = 0
+        self.held.clear()
+        self._above.clear()
+        self.given = self.changes = 0

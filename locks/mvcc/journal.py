@@ -24,6 +24,7 @@ class Journal:
     """
 
     news = ()
+    thin = False
 
     def __init__(
         self,
@@ -35,6 +36,10 @@ class Journal:
         self._finish = finish
         self._stop = stop
         self.torn = False
+
+    def inflate(self) -> None:
+        """Never called: nothing is thin."""
+        raise AssertionError("a lock table has nothing that is thin")
 
     def conclude(self, work: Work | None = None) -> None:
         """A turn is done: wake whose wait is over."""

@@ -85,14 +85,15 @@ class Dispatch:
 
     Attributes:
         server: The lock server.
-        thin: The thin locks.
+        thin: Whether something is thin, or was since the last turn.
+        thin_locks: The thin locks.
         agents: The living agents.
         cluster: The other nodes, if there are any.
         trace: Called with sender, receiver and message for each message, if it is not `None`.
     """
 
     server: Server
-    thin: ThinLocks
+    thin_locks: ThinLocks
 
     def __init__(
         self,
@@ -115,6 +116,7 @@ class Dispatch:
         self._queue: deque[tuple[Receiver, Any]] = deque()
         self.unsettled: dict[Agent, None] = {}
         self.torn = False
+        self.thin = False
         self.touched: dict[Actor, int] = {}
         self._outbox: deque[tuple[Actor, Any]] = deque()
         self._turns = TURNS
@@ -191,7 +193,7 @@ class Dispatch:
         elif isinstance(effect, Lost):
             assert isinstance(sender, Agent)
             sender.has_lost(effect)
-            self._news.lost(sender.id, sender.machine.client, effect)
+            self._news.lost(sender.id, sender.name, effect)
         else:
             assert_never(effect)
 
@@ -271,8 +273,8 @@ class Dispatch:
             server.put_down()
         if self._noted:
             self._note()
-        if self.thin.due:
-            self.thin.conclude()
+        if self.thin:
+            self.thin_locks.conclude()
         if self._queue:  # some of these effects are messages for actors here
             self._arrived = tuple(self._queue)
         self._at = None
@@ -322,6 +324,10 @@ class Dispatch:
         logger.error("failed to carry out %r", effect, exc_info=error)
         return True
 
+    def inflate(self) -> None:
+        """Put what is thin into the lock table."""
+        self.thin_locks.inflate()
+
     # --- Turns that were interrupted ------------------------------------------------------------
 
     def mend(self, error: BaseException | None = None) -> None:
@@ -340,8 +346,6 @@ class Dispatch:
             self._queue += self._arrived
         if self._queue or (self.cluster is not None and self.cluster.flush()):
             self.conclude()
-        if self.thin.due:
-            self.thin.inflate()
         self.torn = False
 
     def forsake(self) -> None:
@@ -349,7 +353,7 @@ class Dispatch:
         self._committed = False
         self._forget()
         self._arrived = ()
-        self.thin.forsake()
+        self.thin_locks.forsake()
         self.torn = False
 
     def _forget(self) -> None:
@@ -407,7 +411,7 @@ class Dispatch:
         """The answer of the lock server's state at the beginning of the turn."""
         machine = self.server.machine
         begun = self.touched.get(self.server)
-        thin = self.thin.steps() if self.thin.taken else []
+        thin = [(event, args) for event, args, _ in self.thin_locks.steps()] if self.thin else []
         if (begun is not None or thin) and not self._committed:
             machine = past(machine, [*self.server.history[:begun], *thin])
         answer: T = getattr(machine, question.__name__)(*args)

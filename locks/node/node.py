@@ -34,7 +34,7 @@ from locks.model import (
     check_timeout,
 )
 from locks.node.client.agent import Agent
-from locks.node.client.clients import can_be_linked, this_program
+from locks.node.client.clients import can_be_linked, labelled, this_program
 from locks.node.client.holders import Holders
 from locks.node.client.one_client import join_waits
 from locks.node.client.refusals import owner_has_ended
@@ -174,7 +174,7 @@ class Node(metaclass=Shown):
             first_version = self.now() // 1000  # nothing makes a million changes a second
         self.server = self._dispatch.server = Server(self, first_version)
         alone = not (simulated or self.is_clustered or register_agents)
-        self.thin = self._dispatch.thin = ThinLocks(self, self._dispatch, alone)
+        self.thin = self._dispatch.thin_locks = ThinLocks(self, self._dispatch, alone)
         self.request = self.server.request
         self.server.by_messages = trace is not None
         self.clients: dict[Hashable, dict[Agent, None]] = {}  # the transactions of each
@@ -215,6 +215,7 @@ class Node(metaclass=Shown):
         client: Client | None = None,
         created: int | None = None,
         keep: Callable[[Agent], object] | None = None,
+        label: str | None = None,
         **options: Any,
     ) -> Agent:
         """Begin a transaction.
@@ -223,7 +224,8 @@ class Node(metaclass=Shown):
             client: Its client; the caller by default.
             created: The time in its reference, in nanoseconds since 1970; now by default.
             keep: Called with the agent; from then on the caller must end it if anything fails.
-            **options: See `locks.original.spawn_agent`.
+            label: See `locks.original.spawn_agent`.
+            **options: The same.
         """
         if not self.running:
             self.check_running()
@@ -245,15 +247,13 @@ class Node(metaclass=Shown):
                 "link=False; the transaction ends with its client anyway",
                 client=repr(client),
             )
-        number = self.new_number(created)
-        if here and keep is not None and self.thin.usable:
-            light = self.thin.begin(number, client, keep, options)
-            if light is not None:
-                return light
-        if self.thin.due:
-            self.thin.prepare()
-        ref = agent_numbered(number, self.name)
-        agent = self._new_agent(self, ref, client, here=here, **options)
+        ref = agent_numbered(self.new_number(created), self.name)
+        name = labelled(client, label, self.program, here)
+        agent = self._new_agent(self, ref, client, name, here=here, **options)
+        may_be_thin = here and keep is not None and agent.is_plain and self.thin.is_due()
+        if may_be_thin and keep is not None and self.thin.begin(agent, keep):
+            return agent
+        agent.make_machine()
         let_go = agent.let_go  # there may be no memory for it when it is needed
         try:
             self.agents_by_id[ref] = agent
@@ -281,13 +281,10 @@ class Node(metaclass=Shown):
             insist(let_go)
             raise
 
-    def take_in(self, agent: Agent, kept: bool) -> None:
-        """Begin the transaction of a lock that was thin; in a turn. Calling it again has no effect."""
+    def take_in(self, agent: Agent) -> None:
+        """Begin the transaction of an agent that was thin; in a turn. Calling it again has no effect."""
         self.agents_by_id[agent.id] = agent
         self._enlist(agent)
-        if kept:
-            self.holders.put(agent.client_key, agent)
-            agent.kept_by = self.holders
 
     # An agent may begin while another one of its client ends, in another thread or in a finaliser
     # within this one. A lock would do harm: its holder may have to wait for the turn.

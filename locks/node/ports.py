@@ -259,6 +259,7 @@ class NodePort(Protocol):
         client: Client | None = None,
         created: int | None = None,
         keep: Callable[[Any], object] | None = None,
+        label: str | None = None,
         **options: Any,
     ) -> Any:
         """Begin a transaction, of the caller by default; not in a turn."""

@@ -93,11 +93,17 @@ class Journal(Protocol):
     """The state that a turn works on, so that the turn can be undone or completed. Only for the turn."""
 
     torn: bool
-    """Whether the journal must be mended before the next turn: a turn began and is not over, or `Turn.quick` left something to do."""
+    """Whether a turn began and is not over: the journal must be mended before the next one."""
+
+    thin: bool
+    """Whether something is thin, or was since the last turn (`Turn.thin`): it must be inflated before the next one."""
 
     @property
     def news(self) -> Sized:
         """News to be delivered outside of the turn."""
+
+    def inflate(self) -> None:
+        """Do what was left out for what is thin; a turn of its own."""
 
     def conclude(self, work: Work | None = None) -> None:
         """Do what follows from the turn's calls; commit it, together with the work that it has done."""
@@ -174,6 +180,8 @@ class Turn:
             with lock:
                 if journal.torn:
                     journal.mend()
+                if journal.thin:
+                    journal.inflate()
                 journal.torn = True
                 answer = function(*args)
                 journal.conclude()
@@ -194,15 +202,18 @@ class Turn:
             ReentrantCall: From within a turn of this thread, if it can't be.
         """
         lock = self._lock
+        journal = self._journal
         if lock._is_owned():
-            torn = self._journal.torn
-            self._refuse(question, not torn or self._journal.can_tell_past(question))
+            is_open = journal.torn or journal.thin
+            self._refuse(question, not is_open or journal.can_tell_past(question))
             if lock._is_owned():
-                return self._journal.tell_past(question, args) if torn else question(*args)
+                return journal.tell_past(question, args) if is_open else question(*args)
         try:
             with lock:
-                if self._journal.torn:
-                    self._journal.mend()
+                if journal.torn:
+                    journal.mend()
+                if journal.thin:
+                    journal.inflate()
                 answer = question(*args)
             if self._posted or shield.noted:
                 self._afterwards()
@@ -211,8 +222,8 @@ class Turn:
             self._interrupted(error)
             raise
 
-    def quick(self, function: Callable[[Unpack[Ts]], T], *args: Unpack[Ts]) -> T | None:
-        """Take the turn for a function that works on a torn journal, too. Its change must be a single atomic assignment.
+    def thin(self, function: Callable[[Unpack[Ts]], T], *args: Unpack[Ts]) -> T | None:
+        """Take the turn for a function that changes nothing but what is thin, which stays so. Each change must be a single assignment.
 
         From within a turn of this thread it is not called, and the answer is `None`.
         """
@@ -221,6 +232,8 @@ class Turn:
             return None
         try:
             with lock:
+                if self._journal.torn:
+                    self._journal.mend()
                 answer = function(*args)
             if self._posted or shield.noted:
                 self._afterwards()
@@ -249,6 +262,8 @@ class Turn:
             with lock:
                 if journal.torn:
                     journal.mend()
+                if journal.thin:
+                    journal.inflate()
                 journal.torn = True
                 function(*args)
                 journal.conclude()
@@ -345,6 +360,8 @@ class Turn:
         """Do one piece of work, with the lock held; return an exception if there was one."""
         journal = self._journal
         try:
+            if journal.thin:
+                journal.inflate()
             journal.torn = True
             work.function(*work.args)
             journal.conclude(work)
@@ -406,7 +423,7 @@ _TURNS = {
     for function in (
         Turn.run,
         Turn.ask,
-        Turn.quick,
+        Turn.thin,
         Turn.run_surely,
         Turn.post,
         Turn.catch_up,

@@ -11,13 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from locks.core.agent.machine import Object
 from locks.errors import LockLost, LockTimeout, MisuseError, NotHeld, TransactionEnded
-from locks.model import Mode, covers, show
+from locks.model import Mode, show
 from locks.node.client.acquisitions import Acquisition
 from locks.node.client.agent import Agent
-from locks.node.client.clients import labelled
 from locks.node.client.options import LockOptions, check_names
 from locks.node.client.refusals import not_held
-from locks.node.client.thin import ThinRLock
 from locks.node.node import Node
 from locks.node.ports import AskedAlready, PendingCall
 from locks.primitives import Lock, checked_wait
@@ -32,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["RLock"]
 
-Held = tuple[Agent | ThinRLock, Acquisition]  # the transaction, and the acquisition
+Held = tuple[Agent, Acquisition]  # the transaction, and the acquisition
 
 
 class RLock(ClientBlock):
@@ -89,7 +87,7 @@ class RLock(ClientBlock):
         node = self._lock._home()
         client = self._lock.client()
         wanted: Object = (self.lock_id, self.mode, *self._lock.where(node))
-        may_be_thin = acquisition is None and self._lock.is_plain(node, timeout)
+        may_be_thin = acquisition is None and self._lock.may_be_thin(node, timeout)
         acquisition = acquisition or Acquisition()
         if may_be_thin and self._acquire_thin(node, client, wanted, hold, acquisition):
             return True
@@ -134,30 +132,17 @@ class RLock(ClientBlock):
         self, node: Node, client: Client, wanted: Object, hold: Hold, acquisition: Acquisition
     ) -> bool:
         """Acquire it without an agent, if nobody else is interested in it; returns whether it has."""
+
+        def keep(agent: Agent) -> None:
+            hold.take((agent, acquisition))
+
         try:
-            thin = self._thin(node, client)
-            if thin is not None:
-                hold.take((thin, acquisition))
-                done = covers(thin.wanted[1], self.mode) and thin.enter(acquisition)
-            else:
-                name = labelled(client, self._lock.label, node.program, False)
-                thin = ThinRLock(node.thin, client, wanted, name, acquisition)
-                done = node.thin.take(thin, lambda _: hold.take((thin, acquisition)))
+            return node.thin.take(client, wanted, self._lock.label, keep, acquisition)
         except BaseException:
             if hold.held is not None:
                 self._let_go(hold.held)
                 hold.drop()
             raise
-        if not done:
-            hold.drop()
-        return done
-
-    def _thin(self, node: Node, client: Client) -> ThinRLock | None:
-        """What the client has of it, if that is thin."""
-        thin = node.thin.held
-        if type(thin) is ThinRLock and thin.client is client and thin.wanted[0] == self.lock_id:
-            return thin
-        return None
 
     def release(self) -> None:
         """Undo one `acquire`.
@@ -165,10 +150,6 @@ class RLock(ClientBlock):
         Raises:
             NotHeld: The caller doesn't hold it.
         """
-        thin = self._thin(self._lock._home(), self._lock.client())
-        if thin is not None and self._lock._block is None:
-            thin.give_back(self.lock_id, Acquisition(is_release=True))
-            return
         agent = self._lock._agent()
         if agent is None or not agent.has_acquired(self.lock_id):
             is_locks = agent is not None and agent.holds(self.lock_id)
@@ -209,9 +190,6 @@ class RLock(ClientBlock):
 
     def _of_generator(self, hold: Hold, frame: FrameType | None = None) -> Self:
         """See `Lock._of_generator`."""
-        thin, acquisition = hold.held
-        if isinstance(thin, ThinRLock):
-            hold.take((thin.inflated(), acquisition))
         made = object.__new__(type(self))
         made.__dict__.update(self.__dict__, _lock=self._lock._of_generator(hold, frame))
         return made

@@ -174,8 +174,10 @@ class SimulatedAgent(Agent):
     node: SimulatedNode
     client: Client | Owner | pykka.ActorRef[Any]
 
-    def __init__(self, node: NodePort, agent: AgentId, client: AnyClient, **options: Any) -> None:
-        super().__init__(node, agent, client, **options)
+    def __init__(
+        self, node: NodePort, agent: AgentId, client: AnyClient, name: str, **options: Any
+    ) -> None:
+        super().__init__(node, agent, client, name, **options)
         self.host = self.node.application.host(self.machine, self._effect)
         self.abandons = False  # a wait, just now
         self._taken_at: dict[LockId, Place | None] = {}
@@ -404,6 +406,7 @@ class SimulatedNode(Node):
         client: AnyClient | None = None,
         created: int | None = None,
         keep: Callable[[Agent], object] | None = None,
+        label: str | None = None,
         **options: Any,
     ) -> Agent:
         """Begin a transaction of a simulated client."""
@@ -422,7 +425,7 @@ class SimulatedNode(Node):
                 self.application.seen["again"] += 1
                 self.note(client, "runs its transaction again", matters=True)
             self._begun.add((client, created))
-        return super().spawn_agent(client, created, keep, **options)
+        return super().spawn_agent(client, created, keep, label, **options)
 
     def note(self, client: Client | Owner | pykka.ActorRef[Any], what: str, **more: Any) -> None:
         """Record an action of a client, and its place in the user's code."""

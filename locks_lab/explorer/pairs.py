@@ -70,7 +70,7 @@ class PairedWorlds:
             found.append((kind, who))
             if kind == "step" and thin.may_step(world.clients[who - 1]):
                 found.append(("usual", who))
-        due = looks and thin.usable and (thin.rule.held is not None or thin.rule.taken)
+        due = looks and thin.usable and thin.is_due
         return [*found, ("look", 0), ("watch", 0)] if due else found
 
     def after(self, state: State, move: Move) -> State:
@@ -93,9 +93,11 @@ class PairedWorlds:
         parts = _parts(usual)
         compare(_parts(inflated), parts)
         rule = thin.thin.rule
-        held = rule.held and (rule.held.client.number, rule.held.granted)
+        held = tuple(
+            (each.holder.client.number, each.wanted, each.token) for each in rule.held.values()
+        )
         whole = tuple(client.ref in thin.thin.whole for client in thin.clients)
-        key = (parts, held, rule.taken, whole, thin.thin.usable, looks)
+        key = (parts, held, tuple(thin.thin.holders), rule.changes, whole, thin.thin.usable, looks)
         number = self._numbers.setdefault(key, len(self.kept))
         if number == len(self.kept):
             self.kept.append(kept)

@@ -1,11 +1,9 @@
-"""Clients whose first lock is thin: they hold it without an agent, by the product's rule (`locks.core.thin`).
+"""Clients whose locks are thin: they hold them without an agent's machine, by the product's rule (`locks.core.thin`).
 
-A world with one node has them under the rule `thin`. A client takes a step without its agent if the rule allows it: its first
-lock, and the end. Any other event *inflates* what is thin first. Each transaction after the first one is thin before it locks,
-too, if nothing else is.
+A world with one node has them under the rule `thin`. A client takes a step without its agent if the rule allows it: locks that are
+free, and the end. Any other event *inflates* what is thin first. Each transaction after the first one is thin before it locks, too.
 
-Besides the checks of any world: a lock that is inflated is granted under the token that its client was given, and its agent
-has the age of the transaction.
+Besides the checks of any world: a lock that is inflated is granted under the token that its client was given.
 """
 
 from __future__ import annotations
@@ -14,8 +12,8 @@ from collections.abc import Collection
 from typing import Protocol
 
 from locks.core.server.machine import ServerMachine
-from locks.core.thin import Granted, Made, Thin
-from locks.model import AgentId
+from locks.core.thin import Granted, Thin
+from locks.model import AgentId, LockId, RequestRecord
 from locks_lab.worlds.client import ScriptedClient, TokenKey
 from locks_lab.worlds.host import Had, Host, Violation
 
@@ -38,12 +36,13 @@ class _World(Protocol):
 
 
 class _Holder:
-    """What a client has instead of an agent."""
+    """A client's thin transaction."""
 
     def __init__(self, client: ScriptedClient) -> None:
         self.client = client
-        self.made: Made = client.ref.created, client.agent.client, client.agent.abort_on_deadlock
-        self.granted: Granted | None = None
+        self.id = client.ref
+        self.name = client.agent.client
+        self.thin_ids: tuple[LockId, ...] = ()
 
 
 class ThinClients:
@@ -56,6 +55,7 @@ class ThinClients:
     Attributes:
         usable: Whether there may be any; a watcher ends that.
         whole: The agents that are not thin, and never will be.
+        holders: The thin transactions, by the numbers of their clients.
     """
 
     def __init__(self, world: _World, rule: type[Thin]) -> None:
@@ -64,6 +64,12 @@ class ThinClients:
         self.rule = rule(self.server)
         self.usable = True
         self.whole: set[AgentId] = set()
+        self.holders: dict[int, _Holder] = {}
+
+    @property
+    def is_due(self) -> bool:
+        """Whether there is something to inflate."""
+        return bool(self.holders or self.rule.changes)
 
     def may_step(self, client: ScriptedClient) -> bool:
         """Whether its next step may need no agent."""
@@ -73,8 +79,8 @@ class ThinClients:
         return holds if step is None or step.kind == "again" else step.kind in ("lock", "try")
 
     def holds(self, client: ScriptedClient) -> bool:
-        """Whether a client holds what is thin now."""
-        return self.rule.held is not None and self.rule.held.client is client
+        """Whether a client's transaction is thin now."""
+        return client.number in self.holders
 
     def step(self, client: ScriptedClient) -> bool:
         """A client takes its next step without an agent; returns whether it has."""
@@ -82,17 +88,18 @@ class ThinClients:
         if not self.may_step(client):
             return False
         if step is None or step.kind == "again":
-            rule.held = None
+            holder = self.holders.pop(client.number)
+            for lock_id in holder.thin_ids:
+                rule.release(rule.held[lock_id])
             client.step()
-            if not client.finished and rule.held is None:
-                rule.held = _Holder(client)
+            if not client.finished:
+                self.holders[client.number] = _Holder(client)
             return True
-        holder: _Holder = rule.held if self.holds(client) else _Holder(client)
-        if not rule.give(holder, (step.lock_id, step.mode, (client.home,), "all"), 0):
+        holder = self.holders.get(client.number) or _Holder(client)
+        token = rule.give(holder, (step.lock_id, step.mode, (client.home,), "all"), 0)
+        if token is None:
             return False
-        rule.held = holder
-        assert holder.granted is not None
-        token = holder.granted[1]
+        self.holders[client.number] = holder
         self.world._check_tokens(client.home, {token})
         here = (client.home,)
         client.tokens[TokenKey(step.lock_id, here, step.mode, client.ref, here)] = token
@@ -102,36 +109,39 @@ class ThinClients:
         return True
 
     def inflate(self) -> None:
-        """Give the holder its agent; then all is as if there had been no thin locks."""
-        rule, holder = self.rule, self.rule.held
-        if holder is None and not rule.taken:
+        """Give the holders their agents; then all is as if there had been no thin locks."""
+        if not self.is_due:
             return
-        ref = None if holder is None else rule.reference(holder)
-        steps = rule.steps()
-        answers = [event(*args) for event, args in steps]
+        holders, granted = list(self.holders.values()), []
+        for event, args, lock in self.rule.steps():
+            answer = event(*args)
+            if lock is not None:
+                granted.append((lock, answer[0]))
         self.server.changed = ()
-        rule.conclude()
-        if ref is None:
-            return
-        client: ScriptedClient = holder.client
-        due, before = client.ref, client.host
-        self.whole.add(ref)
-        client.host = Host(
-            client.rule.agent(ref, client.agent.client, client.alive, **client.options),
-            client._effect,
-        )
+        self.rule.conclude()
+        self.holders.clear()
+        for holder in holders:
+            own = [each for each in granted if each[0].holder is holder]
+            self._make(holder.client, own)
+
+    def _make(
+        self, client: ScriptedClient, granted: list[tuple[Granted, tuple[RequestRecord, ...]]]
+    ) -> None:
+        """Give a client's agent what the lock server has said of its locks."""
+        before, options = client.host, client.options
+        self.whole.add(client.ref)
+        machine = client.rule.agent(client.ref, client.agent.client, client.alive, **options)
+        client.host = Host(machine, client._effect)
         client.host.told, client.host.had = before.told, before.had
         self.world._drop_agents(client)
-        if holder.granted is not None:
-            wanted, token, *_ = holder.granted
-            told, _ = answers[-1]
-            if [(each.state, each.since) for each in told] != [("granted", token)]:
-                raise Violation(f"{client.agent.client} was given token {token}, and has {told}")
-            held = dict(before.told)
+        held = dict(before.told)
+        for lock, told in granted:
+            if [(each.state, each.since) for each in told] != [("granted", lock.token)]:
+                raise Violation(
+                    f"{client.agent.client} was given token {lock.token}, and has {told}"
+                )
             client.waiting = "yes"
-            client.host.perform(client.agent.ask_told(wanted, told, client.number))
-            if client.told != held:
-                raise Violation(f"{client.agent.client} had {held}, and has {client.told}")
-        if ref != due:
-            raise Violation(f"{client.agent.client} has another age than its transaction: {ref}")
+            client.host.perform(client.agent.ask_told(lock.wanted, told, client.number))
+        if client.told != held or len(granted) != len(held):
+            raise Violation(f"{client.agent.client} had {held}, and has {client.told}")
         self.world._after(client)

@@ -21,7 +21,7 @@ from locks.node.client.acquisitions import Acquisition
 from locks.node.client.agent import Agent
 from locks.node.client.holders import Holders
 from locks.node.client.one_client import note_wait
-from locks.node.client.thin import LightAgent, ThinLock, ThinRLock
+from locks.node.client.thin import ThinLocks
 from locks.runtime.monitor import current_client
 from tests.api.clients import many
 from tests.helpers import LIMIT, eventually, in_thread
@@ -441,13 +441,13 @@ def test_what_one_waits_for_is_unlocked_by_another_one(before: str) -> None:
 def test_two_threads_release_an_rlock_at_the_same_moment(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each undoes one `acquire`, and then nobody has it."""
     node = locks.start()
-    for made, pause in ((Agent, 100), (ThinRLock, 0)):
+    for pause in (100, 0):
         node.thin.pause = pause
         owner = locks.Owner("job")
         lock = locks.RLock(A, owner=owner)
         assert lock.acquire()
         assert lock.acquire()
-        between = Between(monkeypatch, made, "give_back")
+        between = Between(monkeypatch, Agent, "give_back")
         between.do = lock.release
         lock.release()
         assert between.do is None
@@ -485,14 +485,12 @@ def test_nothing_begins_on_a_node_that_another_thread_stops(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Or it would have locks there, while others have the same ones on the next node."""
+    begins = locks.transaction().__enter__, locks.Lock(A).acquire, locks.RLock(A).acquire
     for pause in 100, 0:
-        for begin, thin in (
-            (locks.transaction().__enter__, LightAgent),
-            (locks.Lock(A).acquire, ThinLock),
-            (locks.RLock(A).acquire, ThinRLock),
-        ):
-            made = Agent if pause else thin
-            between = Between(monkeypatch, made, "__init__")
+        for begin in begins:
+            between = Between(monkeypatch, Agent, "__init__")
+            if not pause and begin is not begins[0]:  # it is made in the turn
+                between = Between(monkeypatch, ThinLocks, "_watch")
             node = locks.start()
             node.thin.pause = pause
             between.do = locks.stop

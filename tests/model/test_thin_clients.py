@@ -9,7 +9,7 @@ import pytest
 from locks.__main__ import main
 from locks.core.agent.machine import Object
 from locks.core.thin import Holder, Thin
-from locks.model import AgentId, agent_numbered
+from locks.model import AgentId, LockId
 from locks_lab.commands.explore import explore_all, searches
 from locks_lab.explorer import pairs
 from locks_lab.explorer.explore import Explored, explore
@@ -113,66 +113,94 @@ def test_it_has_thin_locks_and_others() -> None:
 class ForgetsTheAge(Thin):
     """The agent is as old as its inflation."""
 
-    def reference(self, holder: Holder) -> AgentId:
-        return agent_numbered(holder.made[0] + (1 << 30), self.machine.node)
+    def steps(self) -> list[Any]:
+        older = [(event, args, lock) for event, args, lock in super().steps()]
+        return [
+            (event, args if lock is None else (_younger(args[0]), *args[1:]), lock)
+            for event, args, lock in older
+        ]
+
+
+def _younger(agent: AgentId) -> AgentId:
+    return agent._replace(created=agent.created + 1)
 
 
 class ForgetsTheToken(Thin):
-    """Locks that are over are not counted."""
+    """Locks that were released are not counted."""
 
-    def steps(self) -> list[tuple[Any, tuple[Any, ...]]]:
-        (passed, _), *request = super().steps()
-        return [(passed, (0,)), *request]
+    def steps(self) -> list[Any]:
+        version = self.machine.table.version
+        return [
+            (event, (0, version) if lock is None else args, lock)
+            for event, args, lock in super().steps()
+        ]
 
 
 class ForgetsALock(Thin):
     """A second lock takes the place of the first one."""
 
-    def give(self, holder: Holder, wanted: Object, now: float, call: object = None) -> bool:
-        holder.granted = None
+    def give(self, holder: Holder, wanted: Object, now: float, call: object = None) -> int | None:
+        for lock_id in holder.thin_ids:
+            self.release(self.held[lock_id])
         return super().give(holder, wanted, now, call)
 
 
 class ForgetsAHolder(Thin):
     """A second client's lock takes the place of the first one's."""
 
-    def give(self, holder: Holder, wanted: Object, now: float, call: object = None) -> bool:
-        before, self.held = self.held, None
-        done = super().give(holder, wanted, now, call)
-        self.held = self.held if done else before
-        return done
+    def give(self, holder: Holder, wanted: Object, now: float, call: object = None) -> int | None:
+        for granted in [each for each in self.held.values() if each.holder is not holder]:
+            self.release(granted)
+        return super().give(holder, wanted, now, call)
 
 
-class OnlyTheSameId(Thin):
-    """Parents and children are not looked at."""
+class ForgetsParents(Thin):
+    """What is held above an id is not looked at."""
 
-    def give(self, holder: Holder, wanted: Object, now: float, call: object = None) -> bool:
-        slot = self.machine.table.find(wanted[0])
-        if slot is not None and any(
-            entry.slot is slot for entry in self.machine.table.related(wanted[0])
-        ):
-            return False
-        if not super().give(holder, (("elsewhere",), *wanted[1:]), now, call):
-            return False
-        assert holder.granted is not None
-        holder.granted = (wanted, *holder.granted[1:])
-        return True
+    def is_free(self, lock_id: LockId) -> bool:
+        above, self.held = self.held, {i: each for i, each in self.held.items() if i == lock_id}
+        try:
+            return super().is_free(lock_id)
+        finally:
+            self.held = above
+
+
+class ForgetsChildren(Thin):
+    """What is held below an id is not looked at."""
+
+    def is_free(self, lock_id: LockId) -> bool:
+        below, self._above = self._above, {}
+        try:
+            return super().is_free(lock_id)
+        finally:
+            self._above = below
+
+
+class ForgetsTheTable(Thin):
+    """What the lock table has is not looked at."""
+
+    def is_free(self, lock_id: LockId) -> bool:
+        return lock_id not in self.held
 
 
 class ForgetsTheName(Thin):
     """The lock server is told another name of the client."""
 
-    def steps(self) -> list[tuple[Any, tuple[Any, ...]]]:
-        passed, *request = super().steps()
-        return [passed, *((ask, (ref, "somebody", *rest)) for ask, (ref, _, *rest) in request)]
+    def steps(self) -> list[Any]:
+        return [
+            (event, args if lock is None else (args[0], "somebody", *args[2:]), lock)
+            for event, args, lock in super().steps()
+        ]
 
 
 WRONG: list[tuple[type[Thin], list[str], str]] = [
-    (ForgetsTheAge, ["write a"], "has another age than its transaction"),
+    (ForgetsTheAge, ["write a"], "the lock table does not know"),
     (ForgetsTheToken, ["write a; again; write a"], "fencing tokens of n1 fall"),
     (ForgetsALock, ["write a; write b"], r"had \{.*'a'.*'b'.*\}, and has \{.*'b'.*\}"),
-    (ForgetsAHolder, ["write a", "write b"], "the lock table does not know"),
-    (OnlyTheSameId, ["write a", "write a/1"], "client-[12] has write"),
+    (ForgetsAHolder, ["write a", "write b"], r"client-[12] had \{.*\}, and has"),
+    (ForgetsParents, ["write a", "write a/1"], "client-[12] has write"),
+    (ForgetsChildren, ["write a", "write a/1"], "client-[12] has write"),
+    (ForgetsTheTable, ["write a; unlock b", "write a"], "client-[12] has write"),
 ]
 NAMES = [rule.__name__ for rule, *_ in WRONG]
 

@@ -113,7 +113,7 @@ def _under_way(node: Node) -> Iterator[str]:
             yield "an agent has not looked for deadlocks"
         if turn._posted:
             yield f"{len(turn._posted)} posted jobs were not done"
-        if dispatch.torn and not node.thin.active:
+        if dispatch.torn:
             yield "a turn was torn, and nobody mends it"
         if dispatch.news:
             yield "something is to be told, and nobody does it"
@@ -167,6 +167,7 @@ def check_empty(node: Node) -> None:
     assert not node.server.machine._watchers.any, "watchers left"
     assert not node.server.machine._notifier.closers, "the notifier looks at somebody"
     assert not node.thin.held, "thin locks left"
+    assert not node.thin.agents, "thin transactions left"
     watch = threading.current_thread().__dict__.get("_locks_watch")
     left = set() if watch is None else watch.monitors.keys() - {node.thin.monitor}
     assert not left, "monitors of this thread are left"

@@ -146,7 +146,7 @@ class Looking(Tracer):
     def step(self, frame: FrameType, event: str, arg: Any) -> Any:
         """An instruction is next."""
         node = self.node
-        if node.thin.held and not (node.thin.due and node._dispatch.torn):
+        if node.thin.agents and not node._dispatch.thin:
             self.unannounced |= {f"{frame.f_code.co_name}:{frame.f_lineno}"}
         super().step(frame, event, arg)
         return self.step

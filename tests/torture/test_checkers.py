@@ -180,8 +180,8 @@ def test_a_tracer_strikes_at_each_instruction_once() -> None:
 def test_a_thin_lock_that_is_not_announced_is_noticed() -> None:
     """One that the next turn would not inflate."""
     looking = Looking()
-    thin = SimpleNamespace(held=True, due=False)
-    looking.node = SimpleNamespace(thin=thin)  # type: ignore[assignment]
+    thin, dispatch = SimpleNamespace(agents=[1]), SimpleNamespace(thin=False)
+    looking.node = SimpleNamespace(thin=thin, _dispatch=dispatch)  # type: ignore[assignment]
     trace(looking, lambda: textwrap.wrap("one two", 5))
     assert looking.unannounced
 

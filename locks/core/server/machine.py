@@ -150,9 +150,9 @@ class ServerMachine:
         """Assign only larger versions from now on, because another node assigned this one."""
         self.table.raise_to(version)
 
-    def pass_over(self, locks: int) -> None:
-        """So many locks were granted and released without this lock server (`locks.node.client.thin`): count them."""
-        self.table.pass_over(locks)
+    def pass_over(self, locks: int, version: int) -> None:
+        """Count locks that were granted and released without this lock server, up to a version (`locks.core.thin`)."""
+        self.table.pass_over(locks, version)
 
     @property
     def size(self) -> int:

@@ -136,9 +136,9 @@ class LockTable:
         """Assign only larger versions than this one from now on."""
         self.version = max(self.version, version)
 
-    def pass_over(self, locks: int) -> None:
-        """Count locks that were granted and released elsewhere."""
-        self.version += 2 * locks
+    def pass_over(self, locks: int, version: int) -> None:
+        """Count locks that were granted and released elsewhere; the last version that was given there."""
+        self.version = version
         self.last_place += locks
         self._requests += locks
         self._grants += locks

@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from gevent import getcurrent
 
 from locks.core.agent.flags import Flag, check_flag
-from locks.core.agent.machine import AgentMachine, Object
+from locks.core.agent.machine import GRANTED, AgentMachine, Object
 from locks.core.messages import AgentEffect, AnswerWait, Ended, Lost, Surrendered
-from locks.core.thin import Granted, Made
 from locks.errors import CannotServe, LockLost, NotHeld
 from locks.model import (
     AgentId,
@@ -39,7 +38,6 @@ from locks.node.client.clients import (
     NotifyTarget,
     inbox_of,
     is_patched_thread,
-    labelled,
     plain_label,
 )
 from locks.node.client.leaks import Held, held_at, is_forgetful, warn_of_leak
@@ -103,8 +101,8 @@ class Agent(InlineActor, metaclass=Shown):
         blocks: The blocks of generators that hold something of it; some may have been left (`locks.node.client.blocks`).
         on_lost: Called with the error when locks are lost with a node, in the node's background
             greenlet.
-        made: What its machine is made of, if it begins thin.
-        granted: The lock that it has while it is thin.
+        name: The client's name for others.
+        thin_ids: The ids of its thin locks (`locks.node.client.thin`), while it has no machine.
         spans: Is notified of the waits and locks of clients, if set.
     """
 
@@ -113,28 +111,27 @@ class Agent(InlineActor, metaclass=Shown):
     )
     long: ClassVar[int] = 1000
     spans: ClassVar[Spans | None] = None
-    made: Made
-    granted: Granted | None
     __slots__ = (
         "_here",
         "_link",
         "_lost",
+        "_machine",
         "_monitor",
         "_notified",
+        "_options",
         "_tries",
         "acquisitions",
         "blocks",
         "client",
         "client_key",
-        "granted",
         "history",
         "id",
         "kept_by",
-        "machine",
-        "made",
+        "name",
         "node",
         "on_lost",
         "pauses",
+        "thin_ids",
     )
 
     def __init__(
@@ -142,6 +139,7 @@ class Agent(InlineActor, metaclass=Shown):
         node: NodePort,
         agent: AgentId,
         client: Client,
+        name: str,
         *,
         here: bool = False,
         link: bool = False,
@@ -149,54 +147,62 @@ class Agent(InlineActor, metaclass=Shown):
         abort_on_deadlock: bool = False,
         await_nodes: bool = False,
         monitor_nodes: bool = False,
-        label: str | None = None,
     ) -> None:
+        self._stopped = False
+        self._watch = None
         self.turn = node.turn
         self.node = node
+        self.id = agent
         self.client = client
+        self.client_key = client_key(client)
+        self.name = name
         self.on_lost: Callable[[LockLost], object] | None = None
         # The greenlet in which its client has begun it, until it ends.
         self._here = getcurrent() if here and not isinstance(client, Ending) else None
-        made = (
-            agent,
-            labelled(client, label, node.program, here),
-            node.alive,
-            abort_on_deadlock,
-            await_nodes,
-            monitor_nodes,
-            bool(notify),
-            node.silent,
-        )
-        machine = AgentMachine(*made)
-        self._complete(machine, [(machine.load, (made,))])
+        self._options = abort_on_deadlock, await_nodes, monitor_nodes, bool(notify)
+        self._machine: AgentMachine | None = None
+        self.thin_ids: tuple[LockId, ...] = ()
         self._link = link
+        self._notified: Inbox | None = None
         if notify or monitor_nodes:
             self._set_notified(notify)
-
-    def _complete(self, machine: AgentMachine, history: History) -> None:
-        """Have all that an actor with a machine has; the history is the machine's."""
-        self._stopped = machine.ended is not None
-        self._watch = None
-        self.id = machine.id
-        self.client_key = client_key(self.client)
-        self._link = False
-        self._notified: Inbox | None = None
         self._monitor: Monitor | None = None
         self._lost: Event | None = None
         self.acquisitions: Acquisitions | None = None
-        self.pauses: set[object] = set()
+        self.pauses: set[object] | None = None
         # Waits for conditions other than a grant.
         self._tries: dict[PendingCall, Callable[[], bool]] | None = None
         self.kept_by: Any = None
         self.blocks: dict[Hold, LockId | None] | None = None
-        self.machine = machine
-        self.history = history
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it does nothing by itself, so that it may be thin."""
+        _, *others = self._options
+        return not (self._link or any(others))
+
+    @property
+    def machine(self) -> AgentMachine:
+        """Its machine, which is made at first need. In a turn: before that, what is thin has got one."""
+        return self._machine or self.make_machine()
+
+    def make_machine(self) -> AgentMachine:
+        """Make the machine, unless there is one. A transaction that has ended without one gets one that has ended."""
+        if self._machine is None:
+            made = (self.id, self.name, self.node.alive, *self._options, self.node.silent)
+            machine = AgentMachine(*made)
+            self.history: History = [(machine.load, (made,))]
+            if self._stopped:
+                self.history.append((machine.end_transaction, ()))
+                machine.end_transaction()
+            self._machine = machine
+        return self._machine
 
     def __str__(self) -> str:
         return str(self.id)
 
     def __repr__(self) -> str:
-        return f"<Agent {self.id} of {self.machine.client}>"
+        return f"<Agent {self.id} of {self.name}>"
 
     # --- As an actor ----------------------------------------------------------------------------
 
@@ -322,7 +328,7 @@ class Agent(InlineActor, metaclass=Shown):
 
     def has_leaked(self, held: list[Held]) -> None:
         """Its client has ended, and has not released these."""
-        self.node.executor.run_soon(warn_of_leak, self.machine.client, held)
+        self.node.executor.run_soon(warn_of_leak, self.name, held)
 
     # --- Blocks of generators -------------------------------------------------------------------
 
@@ -357,7 +363,7 @@ class Agent(InlineActor, metaclass=Shown):
             self._monitor.cancel()
             self._monitor = None
         self.blocks = None
-        self.node.hand_over(self, Owner(plain_label(self.machine.client)))
+        self.node.hand_over(self, Owner(plain_label(self.name)))
 
     # --- Requests -------------------------------------------------------------------------------
 
@@ -410,6 +416,12 @@ class Agent(InlineActor, metaclass=Shown):
         self, call: PendingCall, objects: Sequence[Object], timeout: float | None
     ) -> LockResult:
         """Do the same with a given call, which the caller gives up if this, or a later step, fails."""
+        if (
+            self._machine is None
+            and len(objects) == 1
+            and self._lock_thin(call, objects[0], timeout)
+        ):
+            return GRANTED
         result: LockResult | None
         result = self._await(call, timeout, self._ask_all, objects, call)
         if result is None:
@@ -417,6 +429,17 @@ class Agent(InlineActor, metaclass=Shown):
         if self.spans is not None:
             self.spans.granted(self, [each[0] for each in objects])
         return result
+
+    def _lock_thin(self, call: PendingCall, wanted: Object, timeout: float | None) -> bool:
+        """Hold a free lock while the transaction is thin; returns whether it does."""
+        if timeout is not None:
+            check_timeout(timeout)
+        here = self._here
+        if (here is not None and getcurrent() is not here) or is_in_event_loop():
+            return False
+        call.begun = True
+        call.token = self.turn.thin(self.node.thin.grant, self, wanted, call)
+        return call.token is not None
 
     def _ask_all(self, objects: Sequence[Object], call: PendingCall) -> None:
         """Request locks in the turn: one of this node by a call of its lock server, if nothing else is under way."""
@@ -427,7 +450,7 @@ class Agent(InlineActor, metaclass=Shown):
                 self._check_first(lock_id, call.acquisition)
         if machine.asks_alone(objects):
             lock_id, mode, _, _ = objects[0]
-            records = self.node.request(self.id, machine.client, lock_id, mode)
+            records = self.node.request(self.id, self.name, lock_id, mode)
             if records:
                 self.event(machine.ask_told, objects[0], records, call)
                 if len(records) > 1:  # of others, too
@@ -703,7 +726,11 @@ class Agent(InlineActor, metaclass=Shown):
     def asks_for(self, lock_id: LockId) -> bool:
         """Whether exactly this id was requested."""
         # A client that has just begun has requested nothing; this needs no turn.
-        return len(self.history) > 1 and self.turn.ask(self.machine.asks_for, lock_id)
+        is_new = self._machine is not None and len(self.history) == 1
+        return not is_new and self.turn.ask(self._asks_for, lock_id)
+
+    def _asks_for(self, lock_id: LockId) -> bool:
+        return self.machine.asks_for(lock_id)
 
     def holds(self, lock_id: LockId) -> bool:
         """Whether exactly this id was requested and is held, in a transaction that has not ended."""
@@ -718,6 +745,13 @@ class Agent(InlineActor, metaclass=Shown):
         Raises:
             NotHeld: It is not held.
         """
+        if self._machine is None:
+            try:
+                if self.turn.thin(self.node.thin.release_of, self, lock_id):
+                    return
+            except BaseException:
+                self.let_go_of(lock_id)
+                raise
         self.turn.run_surely(self._release, lock_id)
 
     def _release(self, lock_id: LockId) -> None:
@@ -762,7 +796,8 @@ class Agent(InlineActor, metaclass=Shown):
     @property
     def is_over(self) -> bool:
         """Whether the transaction has ended normally."""
-        return not self.is_alive() and self.machine.ended == Ended(None)
+        machine = self._machine
+        return self._stopped and (machine is None or machine.ended == Ended(None))
 
     def _end_if_idle(self) -> None:
         if self.machine.ended is None and self.machine.empty and not self.pauses:
@@ -782,6 +817,8 @@ class Agent(InlineActor, metaclass=Shown):
         self.turn.run_surely(self._pause, lock_id, pause, given_back)
 
     def _pause(self, lock_id: LockId, pause: object, given_back: list[Acquisition] | None) -> None:
+        if self.pauses is None:
+            self.pauses = set()
         self.pauses.add(pause)
         try:
             if given_back is None:
@@ -797,25 +834,21 @@ class Agent(InlineActor, metaclass=Shown):
         insist(self.turn.run_surely, self._resume, pause)
 
     def _resume(self, pause: object) -> None:
-        self.pauses.discard(pause)
+        if self.pauses is not None:
+            self.pauses.discard(pause)
         self._end_if_idle()
 
     def enter(self, lock_id: LockId, acquisition: Acquisition) -> None:
         """Add an acquisition, before the lock is requested; an owner may do so in several threads."""
-        if self.acquisitions is None:  # in the turn: two threads would make two
-            self.turn.run(self._begin_acquisitions)
-        assert self.acquisitions is not None
-        self.acquisitions.enter(lock_id, acquisition)
+        # In the turn: two threads would make two.
+        acquired = self.acquisitions or self.turn.run(self.acquired)
+        acquired.enter(lock_id, acquisition)
 
-    def _begin_acquisitions(self) -> None:
+    def acquired(self) -> Acquisitions:
+        """The acquisitions of its `RLock`s, made at first need; in a turn."""
         if self.acquisitions is None:
             self.acquisitions = Acquisitions()
-
-    def take_over(self, lock_id: LockId, acquisitions: Acquisitions) -> None:
-        """Have the acquisitions of a lock that was thin; in its turn. Calling it again has no effect."""
-        self._begin_acquisitions()
-        assert self.acquisitions is not None
-        self.acquisitions.add(lock_id, acquisitions)
+        return self.acquisitions
 
     def has_acquired(self, lock_id: LockId) -> bool:
         """Whether there is an acquisition."""
@@ -839,6 +872,13 @@ class Agent(InlineActor, metaclass=Shown):
         Raises:
             NotHeld: It is not held.
         """
+        if self._machine is None:
+            try:
+                if self.turn.thin(self.node.thin.give_back, self, lock_id, acquisition):
+                    return
+            except BaseException:
+                self.withdraw_acquisition(None, lock_id, acquisition)
+                raise
         self.turn.run_surely(self._give_back, lock_id, acquisition)
 
     def _give_back(self, lock_id: LockId, acquisition: Acquisition) -> None:
@@ -1006,7 +1046,7 @@ class Agent(InlineActor, metaclass=Shown):
         """End the transaction."""
         if self._here is None or getcurrent() is not self._here:
             self.begin_call()
-        self.turn.run_surely(self._leave)
+        self.leave_block()
 
     def leave_block(self) -> None:
         """End the transaction as its block is left, in whatever thread that is.
@@ -1014,6 +1054,13 @@ class Agent(InlineActor, metaclass=Shown):
         Raises:
             LocksError: Why it has ended before.
         """
+        if self._machine is None:
+            try:
+                if self.turn.thin(self.node.thin.end, self):
+                    return
+            except BaseException:
+                self.let_go()
+                raise
         self.turn.run_surely(self._leave)
 
     def _leave(self) -> None:

@@ -62,9 +62,6 @@ class Holders(ByClient[A], Generic[A]):
 
     def living(self, client: Client) -> A | None:
         """The agent of a client, unless it has ended; `None` if there is none."""
-        thin = self._node.thin
-        if thin.due:
-            thin.prepare()
         agent = self.get(client)
         if agent is None or not agent.is_alive() or (agent.blocks and agent.has_parted()):
             return None

@@ -28,8 +28,12 @@ class OwnAgent(Protocol):
     """The part of `locks.node.client.agent.Agent` that is needed here."""
 
     id: AgentId
-    machine: AgentMachine
+    name: str
     client: Any
+
+    @property
+    def machine(self) -> AgentMachine:
+        """Its machine."""
 
     @property
     def client_key(self) -> Hashable:
@@ -94,7 +98,7 @@ def interrupt_others(agent: OwnAgent) -> None:
         for other in _others(agent):
             if other.machine.awaited:
                 text = (
-                    f"the wait of {agent.machine.client} with {other.id} was ended, because another transaction of the same "
+                    f"the wait of {agent.name} with {other.id} was ended, because another transaction of the same "
                     f"client was aborted.\n{aborted}"
                 )
                 other.event(other.machine.interrupt, anew(aborted, text))
@@ -129,7 +133,7 @@ def _check_own(agent: OwnAgent, others: Iterable[OwnAgent]) -> None:
                     and how_many_block(held.lock_id, info.lock_id) == 1
                 ):
                     raise WaitsForItself(
-                        f"{agent.machine.client} would wait for itself: it requests {info.mode} {show(info.lock_id)}, but "
+                        f"{agent.name} would wait for itself: it requests {info.mode} {show(info.lock_id)}, but "
                         f"holds {held.mode} {show(held.lock_id)} in another transaction "
                         f"({other.id}). Take both locks in one transaction",
                         lock_id=info.lock_id,

@@ -55,7 +55,7 @@ def not_client(agent: OwnAgent, caller: Client) -> NotClient:
     """The error for a caller that uses the transaction of another client."""
     return NotClient(
         f"{name_of(caller)} can't use transaction {agent.id}: it belongs to "
-        f"{agent.machine.client}. Begin a transaction there, or name "
+        f"{agent.name}. Begin a transaction there, or name "
         "the client when it begins (client=...). To use one transaction in several threads, give it an owner: "
         'with locks.transaction(owner=locks.Owner("request 17")) as tx',
         agent=agent.id,
@@ -258,7 +258,7 @@ def stopped(agent: AgentId, reason: object) -> TransactionEnded:
 
 def client_has_ended(agent: OwnAgent, down: Down) -> TransactionEnded:
     """Of a transaction whose client has ended."""
-    text = f"transaction {agent.id} has ended, because its client {agent.machine.client} has ended"
+    text = f"transaction {agent.id} has ended, because its client {agent.name} has ended"
     return TransactionEnded(f"{text} ({down.reason})", agent=agent.id)
 
 

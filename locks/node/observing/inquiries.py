@@ -118,7 +118,7 @@ class Witness:
         text = f"transaction {name} was ended by {one_line(by)}: {one_line(reason)}. Its locks were released"
         error = TransactionBroken(text, agent=name, reason=reason, by=by)
         log = partial(_log_break, self._node.name, question, "", "%s (%s)")
-        self._node.executor.run_soon(log, text, agent.machine.client)
+        self._node.executor.run_soon(log, text, agent.name)
         agent.event(agent.machine.end_transaction, error)
         return Broken(True)
 
