@@ -155,12 +155,11 @@ class Lock(Movable, ClientBlock, metaclass=Shown):
         if scope is None or self._nodes is not None or self._require is not None:
             scope = self.where(node)
         wanted: Object = (self.lock_id, self.mode, *scope)
-        may_be_thin = self.may_be_thin(node, timeout)
+        if self.may_be_thin(node, timeout) and self._take_thin(node, client, wanted, hold):
+            return True
         while True:
             call = None
             try:
-                if may_be_thin and node.thin.take(client, wanted, self.label, hold.take):
-                    return True
                 agent = node.holders.living_or_new(client, self.label)
                 if agent.asks_for(self.lock_id):
                     if not blocking:
@@ -323,11 +322,16 @@ class Lock(Movable, ClientBlock, metaclass=Shown):
         if not self.may_be_thin(node, self.timeout, at_once=True):
             return False
         wanted: Object = (self.lock_id, self.mode, *self.where(node))
+        return self._take_thin(node, client, wanted, hold)
+
+    def _take_thin(self, node: Node, client: Client, wanted: Object, hold: Hold) -> bool:
+        """Acquire it without an agent's machine, if nobody else is interested in it; returns whether it has."""
+        call = PendingCall()
         try:
-            return node.thin.take(client, wanted, self.label, hold.take)
+            return node.thin.take(client, wanted, self.label, hold.take, call)
         except BaseException:
             if hold.held is not None:
-                self._let_go(hold.held)
+                hold.held.withdraw(call, self.lock_id)
                 hold.drop()
             raise
 

@@ -88,7 +88,7 @@ class Thin:
         table = self.machine.table
         return first[0] not in table.root.children or next(table.related(lock_id), None) is None
 
-    def give(self, holder: Holder, wanted: Object, now: float, call: Any = None) -> int | None:
+    def give(self, holder: Holder, wanted: Object, now: float, call: Any) -> int | None:
         """Give a holder a lock if it is free; return its token, else `None`."""
         lock_id = wanted[0]
         if not self.is_free(lock_id):

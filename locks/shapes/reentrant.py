@@ -136,11 +136,12 @@ class RLock(ClientBlock):
         def keep(agent: Agent) -> None:
             hold.take((agent, acquisition))
 
+        call = PendingCall()
         try:
-            return node.thin.take(client, wanted, self._lock.label, keep, acquisition)
+            return node.thin.take(client, wanted, self._lock.label, keep, call, acquisition)
         except BaseException:
             if hold.held is not None:
-                self._let_go(hold.held)
+                hold.held[0].withdraw_acquisition(call, self.lock_id, acquisition)
                 hold.drop()
             raise
 

@@ -96,7 +96,7 @@ class ThinClients:
                 self.holders[client.number] = _Holder(client)
             return True
         holder = self.holders.get(client.number) or _Holder(client)
-        token = rule.give(holder, (step.lock_id, step.mode, (client.home,), "all"), 0)
+        token = rule.give(holder, (step.lock_id, step.mode, (client.home,), "all"), 0, None)
         if token is None:
             return False
         self.holders[client.number] = holder

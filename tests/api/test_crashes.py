@@ -16,6 +16,8 @@ A, B, C = ("a",), ("b",), ("c",)
 
 @pytest.fixture(autouse=True)
 def _stopped_afterwards() -> Any:
+    """Each transaction has its machine from its beginning."""
+    locks.start().thin.usable = False
     yield
     locks.stop()
 

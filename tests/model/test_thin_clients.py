@@ -139,7 +139,7 @@ class ForgetsTheToken(Thin):
 class ForgetsALock(Thin):
     """A second lock takes the place of the first one."""
 
-    def give(self, holder: Holder, wanted: Object, now: float, call: object = None) -> int | None:
+    def give(self, holder: Holder, wanted: Object, now: float, call: object) -> int | None:
         for lock_id in holder.thin_ids:
             self.release(self.held[lock_id])
         return super().give(holder, wanted, now, call)
@@ -148,7 +148,7 @@ class ForgetsALock(Thin):
 class ForgetsAHolder(Thin):
     """A second client's lock takes the place of the first one's."""
 
-    def give(self, holder: Holder, wanted: Object, now: float, call: object = None) -> int | None:
+    def give(self, holder: Holder, wanted: Object, now: float, call: object) -> int | None:
         for granted in [each for each in self.held.values() if each.holder is not holder]:
             self.release(granted)
         return super().give(holder, wanted, now, call)

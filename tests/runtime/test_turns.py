@@ -21,6 +21,7 @@ class Book:
 
     def __init__(self) -> None:
         self.torn = False
+        self.thin = False
         self.ink: list[Any] = []
         self.pencil: list[Any] = []
         self.news: list[Any] = []
@@ -30,6 +31,11 @@ class Book:
     def write(self, entry: Any) -> Any:
         self.pencil.append(entry)
         return entry
+
+    def inflate(self) -> None:
+        self.write("inflated")
+        self.conclude()
+        self.thin = False
 
     def conclude(self, work: Work | None = None) -> None:
         if work is not None:
@@ -70,6 +76,11 @@ class Book:
 def book() -> Book:
     """An empty journal."""
     return Book()
+
+
+def make_thin(book: Book) -> None:
+    """What a call of `Turn.thin` may do."""
+    book.thin = True
 
 
 @pytest.fixture
@@ -263,3 +274,24 @@ def test_turns_are_taken_one_at_a_time(turn: Turn, book: Book) -> None:
     for thread in threads:
         thread.join(60)
     eventually(lambda: len(book.ink) == 800)
+
+
+@pytest.mark.parametrize("call", ["run", "ask", "run_surely", "post"])
+def test_what_is_thin_is_inflated_before_the_next_turn(book: Book, turn: Turn, call: str) -> None:
+    """It stays thin in turns that are for that; any other one inflates it first, once, as a turn of its own."""
+    turn.thin(make_thin, book)
+    turn.thin(make_thin, book)
+    assert not book.ink
+    for _ in range(2):
+        getattr(turn, call)(book.write, 1)
+    assert book.ink[0] == "inflated"
+    assert book.ink.count("inflated") == 1
+    assert not book.thin
+
+
+def test_a_turn_for_what_is_thin_mends_a_torn_one(book: Book, turn: Turn) -> None:
+    """Nothing is decided by a table that was left half-changed."""
+    book.pencil.append("half")
+    book.torn = True
+    assert turn.thin(lambda: list(book.pencil)) == []
+    assert not book.torn

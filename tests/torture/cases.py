@@ -455,7 +455,7 @@ CASES: dict[str, Case] = {
     ),
     "second lock in a thin transaction": Case(
         _transaction_with_a,
-        _in_transaction(lambda tx: tx.lock(B)),
+        _in_transaction(lambda tx: tx._lock(B, "write", None, None, None)),
         mine("a", "b"),
         mine("a"),
         finish=_left_transaction,

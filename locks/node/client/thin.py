@@ -130,6 +130,7 @@ class ThinLocks(Thin):
         wanted: Object,
         label: str | None,
         keep: Callable[[Agent], object],
+        call: PendingCall,
         acquisition: Acquisition | None = None,
     ) -> bool:
         """Have a client hold a lock by its implicit transaction, if nobody else is interested in it.
@@ -139,6 +140,7 @@ class ThinLocks(Thin):
             wanted: The lock.
             label: The client's label, if it has one.
             keep: Called with the agent before, also if this is interrupted.
+            call: The call, to be withdrawn if this is interrupted.
             acquisition: That of an `RLock`.
 
         Returns:
@@ -148,7 +150,10 @@ class ThinLocks(Thin):
         if watch is None:
             return False
         name = labelled(client, label, self._node.program, False)
-        return bool(self._turn.thin(self._take, client, wanted, name, keep, acquisition, watch))
+        call.begun = True
+        return bool(
+            self._turn.thin(self._take, client, wanted, name, keep, call, acquisition, watch)
+        )
 
     def _watch(self, client: Client) -> DeathWatch | None:
         """The watch over a client, with the monitor; `None` if the client can't have thin locks."""
@@ -218,6 +223,7 @@ class ThinLocks(Thin):
         wanted: Object,
         name: str,
         keep: Callable[[Agent], object],
+        call: PendingCall,
         acquisition: Acquisition | None,
         watch: DeathWatch,
     ) -> bool:
@@ -248,7 +254,7 @@ class ThinLocks(Thin):
             acquired = agent.acquired()
             acquired.enter(lock_id, acquisition)
             acquired.ask(lock_id, acquisition)
-        self.give(agent, wanted, node.clock())
+        self.give(agent, wanted, node.clock(), call)
         return True
 
     def grant(self, agent: Agent, wanted: Object, call: PendingCall) -> int | None:
@@ -287,11 +293,11 @@ class ThinLocks(Thin):
             granted = self.held.get(lock_id)
             if granted is not None and granted.holder is agent:
                 self._release(granted)
+        if agent.kept_by is not None:
+            agent.kept_by.forget(agent.client_key, agent)
         self._node.counters.ended += 1
         watch = agent.ended()
         self.agents.pop(agent, None)
-        if agent.kept_by is not None:
-            agent.kept_by.forget(agent.client_key, agent)
         if watch is not None:
             executor = self._node.executor
             executor.run_soon(watch.fire, agent, "normal", "noproc", executor.tell)
@@ -317,10 +323,10 @@ class ThinLocks(Thin):
             if granted is None:
                 node.server.carry_out((event, args))
                 continue
-            agent, call = granted.holder, granted.call or PendingCall()
+            agent = granted.holder
             node.server.times.got.setdefault(granted.token, granted.since)
             records = node.request(*args)
-            agent.event(agent.machine.ask_told, granted.wanted, records, call)
+            agent.event(agent.machine.ask_told, granted.wanted, records, granted.call)
         journal.conclude()
 
     def conclude(self) -> None:
