@@ -77,29 +77,28 @@ class Thin:
 
     def is_free(self, lock_id: LockId) -> bool:
         """Whether nobody holds or has requested anything related."""
-        first = lock_id[:1]
-        if first in self.held or lock_id in self.held or lock_id in self._above:
+        if lock_id in self.held or lock_id in self._above:
             return False
-        if len(lock_id) > 2 and any(
-            lock_id[:depth] in self.held for depth in range(2, len(lock_id))
-        ):
+        if len(lock_id) > 1 and any(above in self.held for above in ids_above(lock_id)):
             return False
         # Nearly always there is nothing below the id's first element.
         table = self.machine.table
-        return first[0] not in table.root.children or next(table.related(lock_id), None) is None
+        return lock_id[0] not in table.root.children or next(table.related(lock_id), None) is None
 
     def give(self, holder: Holder, wanted: Object, now: float, call: Any) -> int | None:
         """Give a holder a lock if it is free; return its token, else `None`."""
-        lock_id = wanted[0]
-        if not self.is_free(lock_id):
-            return None
-        before = self.given
+        return self.put(holder, wanted, now, call) if self.is_free(wanted[0]) else None
+
+    def put(self, holder: Holder, wanted: Object, now: float, call: Any) -> int:
+        """Give a holder a lock, which is free; return its token."""
+        lock_id, before = wanted[0], self.given
         self.given += 1
         self.changes += 1
         token = self.machine.table.version + self.changes
         holder.thin_ids = (*holder.thin_ids, lock_id)
-        for depth in range(1, len(lock_id)):
-            self._above[lock_id[:depth]] = self._above.get(lock_id[:depth], 0) + 1
+        if len(lock_id) > 1:
+            for above in ids_above(lock_id):
+                self._above[above] = self._above.get(above, 0) + 1
         self.held[lock_id] = Granted(holder, wanted, token, before, now, call)
         return token
 
@@ -110,13 +109,11 @@ class Thin:
         del self.held[lock_id]
         ids = holder.thin_ids
         holder.thin_ids = () if len(ids) == 1 else tuple([each for each in ids if each != lock_id])
-        for depth in range(1, len(lock_id)):
-            above = lock_id[:depth]
-            left = self._above[above] - 1
-            if left:
-                self._above[above] = left
-            else:
-                del self._above[above]
+        if len(lock_id) > 1:
+            for above in ids_above(lock_id):
+                self._above[above] -= 1
+                if not self._above[above]:
+                    del self._above[above]
 
     def steps(self) -> list[tuple[Callable[..., Any], tuple[Any, ...], Granted | None]]:
         """The events of the lock server that were left out, each with the lock that it requests, if it requests one."""
@@ -136,3 +133,8 @@ class Thin:
         self.held.clear()
         self._above.clear()
         self.given = self.changes = 0
+
+
+def ids_above(lock_id: LockId) -> list[LockId]:
+    """The ids that cover an id, but for itself."""
+    return [lock_id[:depth] for depth in range(1, len(lock_id))]

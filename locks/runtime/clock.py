@@ -8,6 +8,7 @@ What programs see of times are those of the real clock.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from functools import partial
 
 import gevent.core  # type: ignore[import-not-found]
@@ -17,12 +18,11 @@ __all__ = ["monotonic", "wall", "wall_ns"]
 monotonic = partial(time.clock_gettime, time.CLOCK_MONOTONIC)
 """A time in seconds that never goes back, for waits and measurements."""
 
-_of_loop = getattr(gevent.core, "time", None)  # libev's; libuv has none
-
-
-def wall() -> float:
-    """The time in seconds since 1970."""
-    return time.clock_gettime(time.CLOCK_REALTIME) if _of_loop is None else float(_of_loop())
+# libev's, as the hub has it; libuv has none.
+wall: Callable[[], float] = getattr(gevent.core, "time", None) or partial(
+    time.clock_gettime, time.CLOCK_REALTIME
+)
+"""The time in seconds since 1970."""
 
 
 def wall_ns() -> int:

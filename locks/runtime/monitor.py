@@ -537,4 +537,5 @@ def _actor_of(thread: threading.Thread) -> pykka.ActorRef[Any] | None:
     # Pykka has no public way to ask this. If `threading` forgets its target some day, an actor's
     # client is its thread, which lives just as long.
     actor = getattr(getattr(thread, "_target", None), "__self__", None)
-    return actor.actor_ref if isinstance(actor, pykka.Actor) else None
+    # `isinstance` takes long: `pykka.Actor` is an abstract class.
+    return None if actor is None or not isinstance(actor, pykka.Actor) else actor.actor_ref

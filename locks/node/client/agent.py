@@ -115,7 +115,7 @@ class Agent(InlineActor, metaclass=Shown):
         "_here",
         "_link",
         "_lost",
-        "_machine",
+        "_made",
         "_monitor",
         "_notified",
         "_options",
@@ -124,7 +124,6 @@ class Agent(InlineActor, metaclass=Shown):
         "blocks",
         "client",
         "client_key",
-        "history",
         "id",
         "kept_by",
         "name",
@@ -160,7 +159,7 @@ class Agent(InlineActor, metaclass=Shown):
         # The greenlet in which its client has begun it, until it ends.
         self._here = getcurrent() if here and not isinstance(client, Ending) else None
         self._options = abort_on_deadlock, await_nodes, monitor_nodes, bool(notify)
-        self._machine: AgentMachine | None = None
+        self._made: tuple[AgentMachine, History] | None = None
         self.thin_ids: tuple[LockId, ...] = ()
         self._link = link
         self._notified: Inbox | None = None
@@ -183,20 +182,37 @@ class Agent(InlineActor, metaclass=Shown):
 
     @property
     def machine(self) -> AgentMachine:
-        """Its machine, which is made at first need. In a turn: before that, what is thin has got one."""
-        return self._machine or self.make_machine()
+        """Its machine, which is made at first need."""
+        made = self._made
+        return self._make_in_turn()[0] if made is None else made[0]
 
-    def make_machine(self) -> AgentMachine:
+    @property
+    def history(self) -> History:
+        """The machine's history."""
+        made = self._made
+        return self._make_in_turn()[1] if made is None else made[1]
+
+    @history.setter
+    def history(self, history: History) -> None:
+        self._made = self.machine, history
+
+    def _make_in_turn(self) -> tuple[AgentMachine, History]:
+        # A turn inflates what is thin: so a transaction that has not ended has its machine then.
+        if not self.turn.is_here():
+            self.turn.ask(self.make_machine)
+        return self.make_machine()
+
+    def make_machine(self) -> tuple[AgentMachine, History]:
         """Make the machine, unless there is one. A transaction that has ended without one gets one that has ended."""
-        if self._machine is None:
+        if self._made is None:
             made = (self.id, self.name, self.node.alive, *self._options, self.node.silent)
             machine = AgentMachine(*made)
-            self.history: History = [(machine.load, (made,))]
+            history: History = [(machine.load, (made,))]
             if self._stopped:
-                self.history.append((machine.end_transaction, ()))
+                history.append((machine.end_transaction, ()))
                 machine.end_transaction()
-            self._machine = machine
-        return self._machine
+            self._made = machine, history
+        return self._made
 
     def __str__(self) -> str:
         return str(self.id)
@@ -417,7 +433,7 @@ class Agent(InlineActor, metaclass=Shown):
     ) -> LockResult:
         """Do the same with a given call, which the caller gives up if this, or a later step, fails."""
         if (
-            self._machine is None
+            self._made is None
             and len(objects) == 1
             and self._lock_thin(call, objects[0], timeout)
         ):
@@ -726,7 +742,7 @@ class Agent(InlineActor, metaclass=Shown):
     def asks_for(self, lock_id: LockId) -> bool:
         """Whether exactly this id was requested."""
         # A client that has just begun has requested nothing; this needs no turn.
-        is_new = self._machine is not None and len(self.history) == 1
+        is_new = self._made is not None and len(self._made[1]) == 1
         return not is_new and self.turn.ask(self._asks_for, lock_id)
 
     def _asks_for(self, lock_id: LockId) -> bool:
@@ -745,7 +761,7 @@ class Agent(InlineActor, metaclass=Shown):
         Raises:
             NotHeld: It is not held.
         """
-        if self._machine is None:
+        if self._made is None:
             try:
                 if self.turn.thin(self.node.thin.release_of, self, lock_id):
                     return
@@ -796,8 +812,8 @@ class Agent(InlineActor, metaclass=Shown):
     @property
     def is_over(self) -> bool:
         """Whether the transaction has ended normally."""
-        machine = self._machine
-        return self._stopped and (machine is None or machine.ended == Ended(None))
+        made = self._made
+        return self._stopped and (made is None or made[0].ended == Ended(None))
 
     def _end_if_idle(self) -> None:
         if self.machine.ended is None and self.machine.empty and not self.pauses:
@@ -872,7 +888,7 @@ class Agent(InlineActor, metaclass=Shown):
         Raises:
             NotHeld: It is not held.
         """
-        if self._machine is None:
+        if self._made is None:
             try:
                 if self.turn.thin(self.node.thin.give_back, self, lock_id, acquisition):
                     return
@@ -1054,7 +1070,7 @@ class Agent(InlineActor, metaclass=Shown):
         Raises:
             LocksError: Why it has ended before.
         """
-        if self._machine is None:
+        if self._made is None:
             try:
                 if self.turn.thin(self.node.thin.end, self):
                     return

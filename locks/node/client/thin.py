@@ -191,18 +191,16 @@ class ThinLocks(Thin):
     # --- In a turn for what is thin ---------------------------------------------------------------
 
     def _may_be_thin(self, client: Client, watch: DeathWatch) -> bool:
-        """Whether nobody wants to know of free locks, and the client has not ended, nor waits (as an owner may, in another thread)."""
+        """Whether the client lives and does not wait (as an owner may, in another thread), and nobody wants to know of free locks."""
+        if self.monitor not in watch.monitors or (isinstance(client, Ending) and client.waiting):
+            return False
+        if self._journal.thin:  # no other turn since, and whatever changes the rest takes one
+            return True
         server = self._node.server
         audited = 0 < audit_logger.level <= INFO
         watched = server.by_messages or audited or server.machine.watches()
-        return (
-            self.monitor in watch.monitors
-            and self._node.running
-            and not watched
-            # `locks.node.client.leaks` finds the line that took a lock by the objects that were made then.
-            and not tracemalloc.is_tracing()
-            and not (isinstance(client, Ending) and client.waiting)
-        )
+        # `locks.node.client.leaks` finds the line that took a lock by the objects that were made then.
+        return self._node.running and not watched and not tracemalloc.is_tracing()
 
     def _begin(self, agent: Agent, keep: Callable[[Agent], object], watch: DeathWatch) -> bool:
         if not self._may_be_thin(agent.client, watch):
@@ -254,7 +252,7 @@ class ThinLocks(Thin):
             acquired = agent.acquired()
             acquired.enter(lock_id, acquisition)
             acquired.ask(lock_id, acquisition)
-        self.give(agent, wanted, node.clock(), call)
+        self.put(agent, wanted, node.clock(), call)
         return True
 
     def grant(self, agent: Agent, wanted: Object, call: PendingCall) -> int | None:
@@ -269,7 +267,9 @@ class ThinLocks(Thin):
     def release_of(self, agent: Agent, lock_id: LockId) -> bool:
         """Release a thin lock of an implicit transaction, which ends with its last one; returns whether it was one."""
         granted = self.held.get(lock_id)
-        if granted is None or granted.holder is not agent or agent._is_acquired(lock_id):
+        if granted is None or granted.holder is not agent:
+            return False
+        if agent.acquisitions is not None and agent._is_acquired(lock_id):
             return False
         self._release(granted)
         if not agent.thin_ids:
