@@ -775,6 +775,59 @@ def test_a_thin_transaction_in_a_forked_child() -> None:
     assert out == "True\n" * 4
 
 
+def test_several_locks_are_thin_at_once(node: Node) -> None:
+    """Those of a thread, of a transaction, and of several threads: nothing of them is known to the lock table, until somebody looks."""
+    names = [("thin", 20), ("thin", 21), ("other",), ("thin", 22, "x"), ("thin", 22, "y")]
+    own = [locks.Lock(each) for each in names]
+    assert all(lock.acquire() for lock in own)
+    here, done = threading.Barrier(4), threading.Barrier(4)
+    tokens: list[int] = []
+
+    def work(number: int) -> None:
+        with locks.transaction() as tx:
+            tokens.extend(tx.lock(("tx", number, each)) for each in range(5))
+            here.wait(LIMIT)
+            done.wait(LIMIT)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(3)]
+    for thread in threads:
+        thread.start()
+    here.wait(LIMIT)
+    assert len(node.thin.agents) == 4
+    assert len(node.thin.held) == 20
+    assert not node.agents_by_id
+    assert len(set(tokens)) == 15
+    holders = locks.holders(("tx",))
+    assert sorted(each.number for each in holders) == sorted(tokens)
+    assert not node.thin.held
+    done.wait(LIMIT)
+    for thread in threads:
+        thread.join(LIMIT)
+    for lock in own:
+        lock.release()
+    assert not node.agents()
+
+
+RELATED = [
+    (("thin", 30), ("thin",)),
+    (("thin",), ("thin", 30)),
+    (("thin", 30, 1, 2), ("thin", 30)),
+    (("thin", 30), ("thin", 30, 1, 2)),
+    (("thin", 30), ("thin", 30)),
+]
+
+
+@pytest.mark.parametrize(("first", "second"), RELATED)
+def test_a_lock_related_to_a_thin_one_is_not_free(node: Node, first: Any, second: Any) -> None:
+    """Another client gets none that conflicts; when the thin one is released, it does."""
+    lock = locks.Lock(first)
+    assert lock.acquire()
+    assert _elsewhere(lambda: locks.Lock(second).acquire(blocking=False)) == "False"
+    lock.release()
+    node.thin.pause = 0
+    assert _elsewhere(lambda: locks.Lock(second).acquire(blocking=False)) == "True"
+
+
 def test_a_call_from_within_a_thin_transactions_turn(node: Node) -> None:
     """A handler that comes there can release and end, which is done afterwards; all else is refused."""
     tx = locks.transaction()

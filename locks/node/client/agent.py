@@ -243,9 +243,10 @@ class Agent(InlineActor, metaclass=Shown):
     def event(self, event: Callable[[Unpack[Ts]], list[AgentEffect]], *args: Unpack[Ts]) -> None:
         """Record one event of the machine, run it, and carry out its effects; in a turn."""
         node = self.node
+        history = self.history
         if self not in node.touched:
-            node.touched[self] = len(self.history)
-        self.history.append((event, args))
+            node.touched[self] = len(history)
+        history.append((event, args))
         effects = event(*args)
         if effects:
             node.perform(self, effects)
@@ -432,11 +433,7 @@ class Agent(InlineActor, metaclass=Shown):
         self, call: PendingCall, objects: Sequence[Object], timeout: float | None
     ) -> LockResult:
         """Do the same with a given call, which the caller gives up if this, or a later step, fails."""
-        if (
-            self._made is None
-            and len(objects) == 1
-            and self._lock_thin(call, objects[0], timeout)
-        ):
+        if self._made is None and len(objects) == 1 and self._lock_thin(call, objects[0], timeout):
             return GRANTED
         result: LockResult | None
         result = self._await(call, timeout, self._ask_all, objects, call)

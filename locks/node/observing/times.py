@@ -153,7 +153,7 @@ class Times:
                     self.on_wait()
 
     def add_hold(self, lock_id: LockId, seconds: float) -> None:
-        """A lock was surrendered, or was a thin one and was released."""
+        """A lock was surrendered, or was thin and was released."""
         if lock_id[0] == HELD_UP:
             return
         holds = self.all.holds  # as in `note`, without a call
