@@ -549,24 +549,16 @@ class Actors:
             self._fail(speaker, number, MisuseError(local.closed))
             return
         waiting = self._waiting.get(speaker, 0) + 1
-        if waiting > MOST_CALLS:
-            self._fail(speaker, number, self._too_many(speaker))
+        if waiting > MOST_CALLS:  # an actor may hang: who asks has done nothing wrong
+            here, most = self.node, MOST_CALLS
+            text = f"actors on {here} have not answered {most:,} asks of {speaker} yet; no more may wait: find out which actor does not answer"
+            error = LimitExceeded(text, node=here, what="asks", limit=most, present=most)
+            self._fail(speaker, number, error)
             return
         request = self.values.unpack(frame.payload, speaker)
         self._waiting[speaker] = waiting
         caller = _Caller(speaker, self._exchange.link_to(speaker))
         self.executor.run_soon(self._ask, local.subject, request, caller, number)
-
-    def _too_many(self, speaker: str) -> LimitExceeded:
-        """Refuses an ask. An actor may hang, so the node that asks has done nothing wrong."""
-        return LimitExceeded(
-            f"actors on {self.node} have not answered {MOST_CALLS:,} asks of {speaker} yet, the most that may wait; find out which actor "
-            "does not answer",
-            node=self.node,
-            what="asks",
-            limit=MOST_CALLS,
-            present=MOST_CALLS,
-        )
 
     def _ask(self, actor: pykka.ActorRef[Any], request: Any, caller: _Caller, number: int) -> None:
         """Put a question to an actor, outside of the turn."""

@@ -95,13 +95,15 @@ def letters(name: str, union: Any) -> None:
     _name_of.update(dict.fromkeys(kinds, name))
 
 
-# What follows the first byte of a value: how many bytes, and in how many of them the number of bytes that follow these stands.
+# What follows the first byte of a value: so many bytes that say how many follow these, and so many more.
+_EXTENSIONS: Final = (0xC7, 0xC8, 0xC9, 0xD4, 0xD5, 0xD6, 0xD7, 0xD8)
 _AFTER: Final = {
-    **{0xA0 + size: (size, 0) for size in range(32)},
-    **{first: (0, 1 << log) for start in (0xC4, 0xD9) for log, first in enumerate(range(start, start + 3))},
-    **{0xCA: (4, 0), 0xCB: (8, 0), 0xDC: (2, 0), 0xDD: (4, 0), 0xDE: (2, 0), 0xDF: (4, 0)},
-    **{start + log: (1 << log, 0) for start in (0xCC, 0xD0) for log in range(4)},
-}  # fmt: skip
+    **{0xA0 + size: (0, size) for size in range(32)},
+    **{start + log: (1 << log, start == 0xC7) for start in (0xC4, 0xC7, 0xD9) for log in range(3)},
+    **{0xD4 + log: (0, 1 + (1 << log)) for log in range(5)},
+    **{start + log: (0, 1 << log) for start in (0xCC, 0xD0) for log in range(4)},
+    **{0xCA: (0, 4), 0xCB: (0, 8), 0xDC: (0, 2), 0xDD: (0, 4), 0xDE: (0, 2), 0xDF: (0, 4)},
+}
 
 
 def parts_left(data: memoryview, most: int) -> int:
@@ -112,18 +114,12 @@ def parts_left(data: memoryview, most: int) -> int:
     at, end = 0, len(data)
     while at < end and most >= 0:
         most -= 1
-        first = data[at]
-        at += 1
-        if 0xC7 <= first <= 0xC9 or 0xD4 <= first <= 0xD8:  # an extension
-            digits = 1 << first - 0xC7 if first < 0xD4 else 0
-            size = int.from_bytes(data[at : at + digits], "big") if digits else 1 << first - 0xD4
-            at += digits + 1
-            if data[at - 1 : at] != _LARGE:
-                most = parts_left(data[at : at + size], most)
-            at += size
-        elif first in _AFTER:
-            size, digits = _AFTER[first]
-            at += size + digits + int.from_bytes(data[at : at + digits], "big")
+        digits, more = _AFTER.get(data[at], (0, 0))
+        size = at + 1 + digits
+        after = size + more + int.from_bytes(data[at + 1 : size], "big")
+        if data[at] in _EXTENSIONS and data[size : size + 1] != _LARGE:
+            most = parts_left(data[size + 1 : after], most)
+        at = after
     return most
 
 
