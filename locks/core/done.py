@@ -294,8 +294,8 @@ def forgetful(name: str, complete: bool, trouble: str) -> str:
     """
     if not complete:
         return (
-            f"{name} has begun without a memory of what is done once, and waits for the other servers to tell it; if "
-            "a majority of the servers has lost its memory, restart all of them to begin anew"
+            f"{name} has begun without a memory, and the others have not told what is done; if a majority of "
+            "the servers has lost its memory, restart all of them to begin anew"
         )
     return f"{name} can't write its state file: {trouble}" if trouble else ""
 
