@@ -12,6 +12,7 @@ import itertools
 import logging
 import operator
 from collections.abc import Callable, Hashable, Iterable
+from contextlib import suppress
 from functools import cached_property
 from math import inf
 from typing import TYPE_CHECKING, Any
@@ -191,7 +192,8 @@ class Node(metaclass=Shown):
                 self.executor.stop(timeout=5)
                 raise
         self.dependents: set[pykka.ActorRef[Any]] = set()
-        self._shielded = not simulated and interrupts.install()
+        # Taken by the caller of `stop` that calls it: others of this process may have a shield, too.
+        self._unshield = [interrupts.uninstall] if not simulated and interrupts.install() else []
         self._registers = register_agents
         if not simulated:
             register_first(self.server)
@@ -333,15 +335,15 @@ class Node(metaclass=Shown):
             end_all(self.dependents)
         if self.server.is_alive():
             pykka.ActorRegistry.unregister(self.server)
-            if self._shielded:
-                interrupts.uninstall()
+            with suppress(IndexError):
+                self._unshield.pop()()
             watch = self.server.ended()
             if watch is not None:
                 fire = (self.server, "normal", "noproc", self.executor.tell)
                 self.executor.run_soon(watch.fire, *fire)
             self.turn.run_surely(self.services.node_stopped)
             self.thin.close()
-            self.executor.stop(timeout=5)
+        self.executor.stop(timeout=5)  # also who comes second waits for that
 
     def _leave(self) -> None:
         # In one turn: what is released here is not granted to agents of other nodes.
@@ -360,7 +362,7 @@ class Node(metaclass=Shown):
     def leave_to_parent(self) -> None:
         """In a forked child: the node lives in the parent, and so do its agents' clients."""
         self.running = False
-        self._shielded = False
+        self._unshield.clear()
         self.turn.reset()
         self.thin.close()
         self._dispatch.forsake()
