@@ -43,14 +43,16 @@ ROOMS: dict[str, Room] = {
     "the ground": Room(
         tuple(f"locks/{name}.py" for name in GROUND), 823, "a phrase that four places had"
     ),
-    "the face": Room((*(f"locks/{name}.py" for name in FACE), "locks/shapes"), 1_648),
+    "the face": Room((*(f"locks/{name}.py" for name in FACE), "locks/shapes"), 1_611),
     "core": Room(
         ("locks/core",),
         4_645,
-        "of two reasons why a server can't say what is done one is left, here",
+        "any number of locks are thin at once; the node and the face have fewer",
     ),
-    "runtime": Room(("locks/runtime",), 2_901, "a child does not join the thread of its parent"),
-    "node": Room(("locks/node",), 5_820),
+    "runtime": Room(
+        ("locks/runtime",), 2_901, "what is thin has a flag of its own, beside torn turns"
+    ),
+    "node": Room(("locks/node",), 5_733),
     "the wire": Room(
         ("locks/net",),
         3_182,
@@ -62,11 +64,11 @@ ROOMS: dict[str, Room] = {
     "metrics and traces": Room(("locks/metrics", "locks/tracing"), 430),
     "groups": Room(("locks/groups",), 438),
     "ownership": Room(("locks/ownership",), 1_348),
-    "mvcc": Room(("locks/mvcc",), 1_517),
+    "mvcc": Room(("locks/mvcc",), 1_520),
     "engines": Room(("locks/engines",), 1_335),
-    "the bench": Room(("locks/testing", "locks_pytest.py"), 2_310),
+    "the bench": Room(("locks/testing", "locks_pytest.py"), 2_314),
     "elections": Room(("locks_leader",), 2_981, "letters name their sender"),
-    "the laboratory": Room(("locks_lab",), 11_568),
+    "the laboratory": Room(("locks_lab",), 11_577),
     "tests": Room(
         ("tests",),
         52_308,
@@ -75,10 +77,10 @@ ROOMS: dict[str, Room] = {
     "benchmarks": Room(("benchmarks",), 5_416),
     "examples": Room(("examples",), 3_822),
 }
-SHIPPED = 46_032  # lines of code in all packages that are shipped
+SHIPPED = 45_970  # lines of code in all packages that are shipped
 PAGES = 45
 DECISIONS = 49
-WORDS = 103_133  # of both
+WORDS = 103_231  # of both
 
 
 def lines_of(room: Room) -> int:
