@@ -79,6 +79,8 @@ def _is_covered(holder: Entry, waiter: Entry) -> bool:
     requester = holder.requester
     if holder.granted or holder.spare or requester.waiting > 1 or requester.waits_elsewhere:
         return False
+    if waiter.pending < 0 <= holder.pending:  # what blocks it is below
+        return False
     above = waiter.slot.lock_id
     return (
         holder.rank in COVERED_RIVALS[waiter.mode]
