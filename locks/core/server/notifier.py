@@ -14,11 +14,10 @@ continues elsewhere. So when a lock is handed on, one message is sent, however m
 server resolves no deadlock itself: it knows neither the state of other nodes nor which locks are
 acknowledged. The agents decide which of them yields.
 
-A search follows few edges (`locks.core.server.waits`). It begins at an agent whose followed edges a
-step may have changed: its request is new, moved, granted while it waits for another one, the first
-that waits in its queue, or has another reason to wait; or it began to wait elsewhere. Such an agent
-is a *closer* until a search finds no cycle through it. Only an agent that waits and has other
-requests can close one.
+A search follows few edges (`locks.core.server.waits`). It begins at each agent that may have closed
+a cycle in this step: one of its requests is new, moved, granted while it waits for another one, or
+has another reason to wait; or it began to wait elsewhere. Such an agent is a *closer* until a search
+finds no cycle through it. Only an agent that waits and has other requests can close one.
 
 Edges on paths from agents with requests elsewhere to agents that wait elsewhere are all reported,
 because the other part of their cycles is unknown here. The agents on these paths are *tied*. Of
@@ -36,13 +35,13 @@ An agent that was notified of a request is notified of its changes, as long as t
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from operator import attrgetter
 from typing import ClassVar, Final
 
 from locks.core.server.table import LockTable
 from locks.core.server.tree import Entry, Requester
-from locks.core.server.waits import WaitEdge, edges_from, first_waiting, tied_edges
+from locks.core.server.waits import WaitEdge, edges_between, shortest_cycle
 from locks.model import AgentId, RequestRecord
 
 __all__ = ["Notifier"]
@@ -93,8 +92,7 @@ class Notifier:
         if len(changed) == 1 and requester is None and not (self.closers or spares or looked):
             (entry,) = changed
             own = entry.requester
-            waits = own.waiting > 0 or own.waits_elsewhere
-            if not (waits or own.waited or entry.notified):  # the most frequent case
+            if not (own.waits or own.waited or entry.notified):  # the most frequent case
                 return {} if entry.gone else {own.id: {entry: entry.record(self._node)}}
         news: News = {}
         moved = dict.fromkeys([entry.requester for entry in looked])
@@ -108,9 +106,6 @@ class Notifier:
             if own.waited or own.waits:
                 moved[own] = None
                 self._see(own, news)
-                first = first_waiting(entry)
-                if first is not None:
-                    moved[first.requester] = None
         for entry in changed:
             if not entry.gone:
                 self._notify(entry.requester, entry, news)
@@ -169,18 +164,45 @@ class Notifier:
 
     def _look_for_cycles(self, news: News) -> None:
         """Notify of edges on cycles through requesters that may have closed one, in this step or before."""
-        tied: set[Requester] = set()
+        seen: set[Requester] = set()  # those on cycles that are reported
+        clear: set[Requester] = set()
         if self.asking and self.away:
-            for edge in tied_edges(self.asking, self.away):
-                tied.update((edge.by, edge.to))
-                self._notify_edge(edge, news)
-        look = self._look_for_all if self._table.counted else self._look_for_cycle
-        seen = set(tied)  # all cycles through these were reported
-        clear = set(tied)  # there are no others through these
+            seen = self._notify_between(self.asking, self.away, news, one=True)
+            clear |= seen  # no path leads back from these
         for requester in list(self.closers):
-            if requester in seen or (requester not in clear and look(requester, news, seen, clear)):
-                continue
-            del self.closers[requester]
+            if requester not in seen:
+                members = set() if requester in clear else self._cycle_of(requester, clear, news)
+                if not members:
+                    del self.closers[requester]
+                seen |= members
+
+    def _cycle_of(self, requester: Requester, clear: set[Requester], news: News) -> set[Requester]:
+        """Notify of the shortest cycle through a requester, or of all; return who is on it."""
+        if self._table.counted:
+            members = self._notify_between((requester,), (requester,), news)
+            return members if len(members) > 1 else set()
+        cycle = shortest_cycle(requester, clear)
+        if len(cycle) < (self.long if len(self.waiting) <= self.few else min(3, self.long)):
+            for each in cycle:
+                self._notify_edge(each, news)
+        else:
+            largest = max([each.by for each in cycle], key=_id_of)
+            for each in cycle:
+                self._notify_of(largest, each, news)
+        return {each.by for each in cycle}
+
+    def _notify_between(
+        self,
+        starts: Collection[Requester],
+        ends: Collection[Requester],
+        news: News,
+        one: bool = False,
+    ) -> set[Requester]:
+        """Notify of the edges on paths from some requesters to others; return who is on them."""
+        edges, members = edges_between(starts, ends, one)
+        for edge in edges:
+            self._notify_edge(edge, news)
+        return members
 
     def _see(self, requester: Requester, news: News) -> None:
         """Update the notes on whether and where a requester waits."""
@@ -222,91 +244,6 @@ class Notifier:
         _drop_forgotten(notified)
         for requester in notified:
             self._notify(requester, entry, news)
-
-    def _look_for_cycle(
-        self, start: Requester, news: News, seen: set[Requester], clear: set[Requester]
-    ) -> bool:
-        """Notify of the edges of a shortest cycle through `start`; return whether there is one.
-
-        Requesters through which there is no cycle are added to `clear`.
-        """
-        reached: dict[Requester, WaitEdge] = {}
-        todo = [start]
-        again = False
-        for requester in todo:
-            for edge in edges_from(requester):
-                to = edge.to
-                if to is start:
-                    self._notify_path(edge, reached, news)
-                    return True
-                if to in reached:
-                    again = True
-                elif to not in clear:
-                    reached[to] = edge
-                    todo.append(to)
-        clear.update((start,) if again else todo)
-        return False
-
-    def _look_for_all(
-        self, start: Requester, news: News, seen: set[Requester], clear: set[Requester]
-    ) -> bool:
-        """Notify of the edges of all cycles through `start`; return whether there are any.
-
-        The requesters on these cycles are added to `seen`.
-        """
-        edges: list[WaitEdge] = []
-        reached = {start}
-        todo = [start]
-        for requester in todo:
-            for edge in edges_from(requester):
-                if edge.to not in clear:
-                    edges.append(edge)
-                    if edge.to not in reached:
-                        reached.add(edge.to)
-                        todo.append(edge.to)
-        if any(edge.to is start for edge in edges):
-            seen |= self._notify_all_cycles(start, edges, news)
-            return True
-        clear.add(start)
-        return False
-
-    def _notify_path(self, last: WaitEdge, reached: dict[Requester, WaitEdge], news: News) -> None:
-        """Notify of the edges of a cycle: `last`, and the path by which it was reached."""
-        edges: list[WaitEdge] = []
-        edge: WaitEdge | None = last
-        while edge is not None:
-            edges.append(edge)
-            edge = reached.get(edge.by)
-        if len(edges) < (self.long if len(self.waiting) <= self.few else min(3, self.long)):
-            for each in edges:
-                self._notify_edge(each, news)
-        else:
-            largest = max([each.by for each in edges], key=_id_of)
-            for each in edges:
-                self._notify_of(largest, each, news)
-
-    def _notify_all_cycles(
-        self, start: Requester, edges: list[WaitEdge], news: News
-    ) -> set[Requester]:
-        """Notify of all edges on cycles through `start`.
-
-        Returns:
-            All requesters on such cycles. Each of them lies on a cycle with each other one.
-        """
-        before: dict[Requester, list[Requester]] = {}
-        for edge in edges:
-            before.setdefault(edge.to, []).append(edge.by)
-        todo = [start]
-        on_cycle = {start}
-        for requester in todo:
-            for other in before.get(requester, ()):
-                if other not in on_cycle:
-                    on_cycle.add(other)
-                    todo.append(other)
-        for edge in edges:
-            if edge.by in on_cycle and edge.to in on_cycle:
-                self._notify_edge(edge, news)
-        return on_cycle
 
     def _notify_edge(self, edge: WaitEdge, news: News) -> None:
         """Notify the requesters at both ends of an edge of both entries."""

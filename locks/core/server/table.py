@@ -655,7 +655,6 @@ class LockTable:
         """
         slot = entry.slot
         if slot.units and is_full_for(entry):
-            self.looked.append(entry)
             return  # `next_in_line` finds it later
         blocker = self._blocker_of(entry, slot.parent if alone or slot.units else slot)
         if blocker is not None:

@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from locks.core.server.tree import COVERED_RIVALS, Entry, Requester, counts_against
 
-__all__ = ["WaitEdge", "edges_from", "first_waiting", "tied_edges"]
+__all__ = ["WaitEdge", "edges_between", "edges_from", "shortest_cycle"]
 
 
 class WaitEdge(NamedTuple):
@@ -35,43 +35,42 @@ class WaitEdge(NamedTuple):
     holder: Entry
 
 
-def edges_from(requester: Requester) -> Iterator[WaitEdge]:
-    """The followed edges from a requester to requesters that wait."""
+def edges_from(requester: Requester, one: bool = False) -> Iterator[WaitEdge]:
+    """The followed edges from a requester to requesters that wait.
+
+    Args:
+        requester: The requester.
+        one: Whether one edge is enough for a request that waits directly behind another one.
+    """
     for waiter in requester.waiters():
+        blocker = waiter.blocker
+        if one and blocker is not None and blocker.waits and not _is_covered(blocker, waiter):
+            yield WaitEdge(requester, blocker.requester, waiter, blocker)
+            continue
         for holder in _followed(waiter):
-            to = holder.requester
-            if to is not requester and to.waits and not _is_covered(holder, waiter):
-                yield WaitEdge(requester, to, waiter, holder)
+            if holder.requester is not requester and not _is_covered(holder, waiter):
+                yield WaitEdge(requester, holder.requester, waiter, holder)
 
 
 def _followed(waiter: Entry) -> Iterator[Entry]:
-    """The grants that block a waiting entry, and the first waiting one of each queue that does."""
-    slot, place = waiter.slot, waiter.place
-    for each in slot.path() if waiter.pending < 0 else slot.subtree(waiter.rivals):
-        for rank in waiter.rivals if each.queues else ():
+    """The grants that block a waiting entry, and the first waiting one of each queue that does, if their requesters wait."""
+    slot, place, rivals = waiter.slot, waiter.place, waiter.rivals
+    for each in slot.path() if waiter.pending < 0 else slot.subtree(rivals):
+        for rank in rivals if each.queues else ():
             grants = each.granted[rank]
-            waits = False
+            is_first = True
             for entry in each.queues[rank]:
+                to = entry.requester
                 if entry.granted:
                     grants -= 1
-                    yield entry
-                elif not waits and entry.requester is not waiter.requester:
-                    waits = True
-                    if entry.place < place:
+                    if to.waiting or to.waits_elsewhere:
                         yield entry
-                if waits and not grants:  # they are usually at the front
+                elif is_first and to is not waiter.requester:
+                    is_first = False
+                    if entry.place < place and to.waits:
+                        yield entry
+                if not (grants or is_first):  # they are usually at the front
                     break
-
-
-def first_waiting(entry: Entry) -> Entry | None:
-    """The first waiting entry of the queue in which an entry is, or was."""
-    slot = entry.slot
-    queue = slot.queues[entry.rank] if slot.queues else ()
-    if len(queue) > slot.granted[entry.rank] if queue else False:
-        for other in queue:
-            if not other.granted:
-                return other
-    return None
 
 
 def _is_covered(holder: Entry, waiter: Entry) -> bool:
@@ -89,13 +88,44 @@ def _is_covered(holder: Entry, waiter: Entry) -> bool:
     )
 
 
-def tied_edges(asking: Collection[Requester], away: Collection[Requester]) -> list[WaitEdge]:
-    """The edges on paths from requesters with requests elsewhere to those that wait elsewhere."""
-    found: list[WaitEdge] = []
-    reached = dict.fromkeys(asking)
-    todo = list(reached)
+def shortest_cycle(start: Requester, clear: set[Requester]) -> list[WaitEdge]:
+    """The followed edges of a shortest cycle through a requester; none if there is no cycle.
+
+    Args:
+        start: The requester.
+        clear: Requesters that no cycle goes through; those found on the way are added.
+    """
+    reached: dict[Requester, WaitEdge] = {}
+    todo = [start]
+    met_again = False
     for requester in todo:
         for edge in edges_from(requester):
+            if edge.to is start:
+                cycle = [edge]
+                while cycle[-1].by is not start:
+                    cycle.append(reached[cycle[-1].by])
+                return cycle
+            if edge.to in reached:
+                met_again = True
+            elif edge.to not in clear:
+                reached[edge.to] = edge
+                todo.append(edge.to)
+    clear.update((start,) if met_again else todo)
+    return []
+
+
+def edges_between(
+    starts: Collection[Requester], ends: Collection[Requester], one: bool = False
+) -> tuple[list[WaitEdge], set[Requester]]:
+    """The followed edges on paths from some requesters to others, and the requesters on these paths.
+
+    `one` is as in `edges_from`.
+    """
+    found: list[WaitEdge] = []
+    reached = dict.fromkeys(starts)
+    todo = list(reached)
+    for requester in todo:
+        for edge in edges_from(requester, one):
             found.append(edge)
             if edge.to not in reached:
                 reached[edge.to] = None
@@ -103,11 +133,11 @@ def tied_edges(asking: Collection[Requester], away: Collection[Requester]) -> li
     before: dict[Requester, list[Requester]] = {}
     for edge in found:
         before.setdefault(edge.to, []).append(edge.by)
-    tied = {requester: None for requester in reached if requester in away}
-    todo = list(tied)
+    todo = [requester for requester in reached if requester in ends]
+    leads = set(todo)
     for requester in todo:
         for by in before.get(requester, ()):
-            if by not in tied:
-                tied[by] = None
+            if by not in leads:
+                leads.add(by)
                 todo.append(by)
-    return [edge for edge in found if edge.to in tied]
+    return [edge for edge in found if edge.to in leads], leads
