@@ -192,6 +192,7 @@ class _TellAllInformer(Notifier):
         for entry in moved:
             for other in self._table.related(entry.slot.lock_id):
                 self._notify(other.requester, entry, news)
+        self._table.looked = []
         self._look_for_cycles(news)
         if self._table.spares:
             self._notify_of_spares(changed, news)

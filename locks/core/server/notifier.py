@@ -19,10 +19,9 @@ a cycle in this step: one of its requests is new, moved, granted while it waits 
 has another reason to wait; or it began to wait elsewhere. Such an agent is a *closer* until a search
 finds no cycle through it. Only an agent that waits and has other requests can close one.
 
-Edges on paths from agents with requests elsewhere to agents that wait elsewhere are all reported,
-because the other part of their cycles is unknown here. The agents on these paths are *tied*. Of
-several cycles within the node, only the shortest is reported; the next one is when this one is
-resolved. If the cycle is long, only its largest agent is notified, but of all edges. That agent has
+Paths from agents with requests elsewhere to agents that wait elsewhere are all reported, because the
+other part of their cycles is unknown here. Of several cycles within the node, only the shortest is
+reported; the next one is when this one is resolved. If the cycle is long, only its largest agent is notified, but of all edges. That agent has
 to yield. Otherwise the agents would pass more and more records on to it, in all about half the
 square of their number. Where many agents wait, a cycle of three counts as long: cycles overlap
 there, and records of one cycle would reach agents on others.
@@ -182,14 +181,15 @@ class Notifier:
             members = self._notify_between((requester,), (requester,), news)
             return members if len(members) > 1 else set()
         cycle = shortest_cycle(requester, clear)
+        members = {each.by for each in cycle}
         if len(cycle) < (self.long if len(self.waiting) <= self.few else min(3, self.long)):
             for each in cycle:
                 self._notify_edge(each, news)
-        else:
-            largest = max([each.by for each in cycle], key=_id_of)
+        elif cycle:
+            largest = max(members, key=_id_of)
             for each in cycle:
                 self._notify_of(largest, each, news)
-        return {each.by for each in cycle}
+        return members
 
     def _notify_between(
         self,

@@ -1,19 +1,23 @@
 """The edges of the wait-for graph that a lock server follows when it searches for cycles.
 
 An edge leads from a waiting requester to another waiting requester whose request blocks it. Not all
-edges are needed. A waiting request is followed only
+edges are needed. A waiting request is followed
 
-- to requests on its own id and above. If none of them blocks it, it is followed to those below.
+- on its own id and above. Only if nothing there blocks it, it is followed below.
 - there, to each grant that blocks it, and to the first waiting request of each queue that does. The
-  requests behind that one wait for the same grants, and become the first in their turn.
-- not to a waiting request that is *covered*: its requester waits for nothing else, all that blocks
-  it blocks the follower too, and none of that belongs to the follower's requester. So a search does
-  not go through the agents that only wait in the same queue.
+  requests behind that one become the first in their turn.
+- not to a waiting request that is *covered*: its requester waits for nothing else, and all that
+  blocks it blocks the follower, and belongs to others. So a search passes over the agents that only
+  wait in the same queue.
 
-Is that enough? Each request of a deadlock keeps an edge to an agent of the deadlock until it is
-resolved: those that are not part of it end sooner or later. Then a cycle of followed edges is left.
-So a deadlock is found at the latest when all others that block its agents have ended. Until then,
-these agents could not have continued anyway.
+Is that enough? Whoever is not part of a deadlock ends sooner or later. When all of these have ended,
+each waiting request still has a followed edge, so the edges lead round in a cycle. The last edge of
+that cycle has come with a change from which the notifier searches. So a deadlock is found at the
+latest when the others for which its agents wait have ended, and these agents could not have
+continued earlier.
+
+For paths to other nodes, one edge of each waiting request is enough, for the same reason: to the
+request directly ahead of it, if that one waits and is not covered.
 """
 
 from __future__ import annotations
