@@ -166,7 +166,7 @@ class Notifier:
         seen: set[Requester] = set()  # those on cycles that are reported
         clear: set[Requester] = set()
         if self.asking and self.away:
-            seen = self._notify_between(self.asking, self.away, news, one=True)
+            seen = self._notify_between(self.asking, self.away, news)
             clear |= seen  # no path leads back from these
         for requester in list(self.closers):
             if requester not in seen:
@@ -192,14 +192,10 @@ class Notifier:
         return members
 
     def _notify_between(
-        self,
-        starts: Collection[Requester],
-        ends: Collection[Requester],
-        news: News,
-        one: bool = False,
+        self, starts: Collection[Requester], ends: Collection[Requester], news: News
     ) -> set[Requester]:
         """Notify of the edges on paths from some requesters to others; return who is on them."""
-        edges, members = edges_between(starts, ends, one)
+        edges, members = edges_between(starts, ends)
         for edge in edges:
             self._notify_edge(edge, news)
         return members

@@ -15,9 +15,6 @@ each waiting request still has a followed edge, so the edges lead round in a cyc
 that cycle has come with a change from which the notifier searches. So a deadlock is found at the
 latest when the others for which its agents wait have ended, and these agents could not have
 continued earlier.
-
-For paths to other nodes, one edge of each waiting request is enough, for the same reason: to the
-request directly ahead of it, if that one waits and is not covered.
 """
 
 from __future__ import annotations
@@ -39,18 +36,9 @@ class WaitEdge(NamedTuple):
     holder: Entry
 
 
-def edges_from(requester: Requester, one: bool = False) -> Iterator[WaitEdge]:
-    """The followed edges from a requester to requesters that wait.
-
-    Args:
-        requester: The requester.
-        one: Whether one edge is enough for a request that waits directly behind another one.
-    """
+def edges_from(requester: Requester) -> Iterator[WaitEdge]:
+    """The followed edges from a requester to requesters that wait."""
     for waiter in requester.waiters():
-        blocker = waiter.blocker
-        if one and blocker is not None and blocker.waits and not _is_covered(blocker, waiter):
-            yield WaitEdge(requester, blocker.requester, waiter, blocker)
-            continue
         for holder in _followed(waiter):
             if holder.requester is not requester and not _is_covered(holder, waiter):
                 yield WaitEdge(requester, holder.requester, waiter, holder)
@@ -119,17 +107,14 @@ def shortest_cycle(start: Requester, clear: set[Requester]) -> list[WaitEdge]:
 
 
 def edges_between(
-    starts: Collection[Requester], ends: Collection[Requester], one: bool = False
+    starts: Collection[Requester], ends: Collection[Requester]
 ) -> tuple[list[WaitEdge], set[Requester]]:
-    """The followed edges on paths from some requesters to others, and the requesters on these paths.
-
-    `one` is as in `edges_from`.
-    """
+    """The followed edges on paths from some requesters to others, and the requesters on these paths."""
     found: list[WaitEdge] = []
     reached = dict.fromkeys(starts)
     todo = list(reached)
     for requester in todo:
-        for edge in edges_from(requester, one):
+        for edge in edges_from(requester):
             found.append(edge)
             if edge.to not in reached:
                 reached[edge.to] = None
