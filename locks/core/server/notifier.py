@@ -243,8 +243,12 @@ class Notifier:
 
     def _notify_edge(self, edge: WaitEdge, news: News) -> None:
         """Notify the requesters at both ends of an edge of both entries."""
-        for requester in (edge.by, edge.to):
-            self._notify_of(requester, edge, news)
+        by, to, *entries = edge
+        for entry in entries:
+            notified = entry.notified or {}
+            if notified.get(by) != by.changed_at or notified.get(to) != to.changed_at:
+                self._notify_once(by, entry, news)
+                self._notify_once(to, entry, news)
 
     def _notify_of(self, requester: Requester, edge: WaitEdge, news: News) -> None:
         """Notify a requester of both entries of an edge."""

@@ -39,36 +39,30 @@ class WaitEdge(NamedTuple):
 def edges_from(requester: Requester) -> Iterator[WaitEdge]:
     """The followed edges from a requester to requesters that wait."""
     for waiter in requester.waiters():
-        for holder in _followed(waiter):
-            if holder.requester is not requester and not _is_covered(holder, waiter):
-                yield WaitEdge(requester, holder.requester, waiter, holder)
-
-
-def _followed(waiter: Entry) -> Iterator[Entry]:
-    """The grants that block a waiting entry, and the first waiting one of each queue that does, if their requesters wait."""
-    slot, place, rivals = waiter.slot, waiter.place, waiter.rivals
-    for each in slot.path() if waiter.pending < 0 else slot.subtree(rivals):
-        for rank in rivals if each.queues else ():
-            grants = each.granted[rank]
-            is_first = True
-            for entry in each.queues[rank]:
-                to = entry.requester
-                if entry.granted:
-                    grants -= 1
-                    if to.waiting or to.waits_elsewhere:
-                        yield entry
-                elif is_first and to is not waiter.requester:
-                    is_first = False
-                    if entry.place < place and to.waits:
-                        yield entry
-                if not (grants or is_first):  # they are usually at the front
-                    break
+        slot, place, rivals = waiter.slot, waiter.place, waiter.rivals
+        for each in slot.path() if waiter.pending < 0 else slot.subtree(rivals):
+            for rank in rivals if each.queues else ():
+                grants = each.granted[rank]
+                is_first = True
+                for entry in each.queues[rank]:
+                    to = entry.requester
+                    if entry.granted:
+                        grants -= 1
+                        follows = True
+                    else:
+                        follows = is_first and entry.place < place
+                        is_first = is_first and to is requester
+                        follows = follows and not _is_covered(entry, waiter)
+                    if follows and to is not requester and (to.waiting or to.waits_elsewhere):
+                        yield WaitEdge(requester, to, waiter, entry)
+                    if not (grants or is_first):  # they are usually at the front
+                        break
 
 
 def _is_covered(holder: Entry, waiter: Entry) -> bool:
-    """Whether an entry that blocks `waiter` is left out."""
+    """Whether a waiting entry that blocks `waiter` is left out."""
     requester = holder.requester
-    if holder.granted or holder.spare or requester.waiting > 1 or requester.waits_elsewhere:
+    if holder.spare or requester.waiting > 1 or requester.waits_elsewhere:
         return False
     if waiter.pending < 0 <= holder.pending:  # what blocks it is below
         return False
