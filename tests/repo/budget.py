@@ -42,7 +42,7 @@ GROUND = ("errors", "lock_ids", "model", "ranges", "version", "words")
 ROOMS: dict[str, Room] = {
     "the ground": Room(tuple(f"locks/{name}.py" for name in GROUND), 820),
     "the face": Room((*(f"locks/{name}.py" for name in FACE), "locks/shapes"), 1_648),
-    "core": Room(("locks/core",), 4_642),
+    "core": Room(("locks/core",), 4_249),
     "runtime": Room(("locks/runtime",), 2_900),
     "node": Room(("locks/node",), 5_829),
     "the wire": Room(("locks/net",), 3_140),
@@ -56,15 +56,15 @@ ROOMS: dict[str, Room] = {
     "engines": Room(("locks/engines",), 1_335),
     "the bench": Room(("locks/testing", "locks_pytest.py"), 2_310),
     "elections": Room(("locks_leader",), 2_978),
-    "the laboratory": Room(("locks_lab",), 11_568),
-    "tests": Room(("tests",), 52_131),
+    "the laboratory": Room(("locks_lab",), 11_562),
+    "tests": Room(("tests",), 51_920),
     "benchmarks": Room(("benchmarks",), 5_416),
     "examples": Room(("examples",), 3_822),
 }
-SHIPPED = 45_991  # lines of code in all packages that are shipped
+SHIPPED = 45_592  # lines of code in all packages that are shipped
 PAGES = 45
 DECISIONS = 49
-WORDS = 103_133  # of both
+WORDS = 103_132  # of both
 
 
 def lines_of(room: Room) -> int:
