@@ -3,28 +3,33 @@
 An edge leads from a waiting requester to another waiting requester whose request blocks it. Not all
 edges are needed. A waiting request is followed
 
-- on its own id and above. Only if nothing there blocks it, it is followed below.
+- on its own id and above, and on the first ids below. All ids below are looked at only if nothing
+  else blocks it: there may be many, and each search would look at all.
 - there, to each grant that blocks it, and to the first waiting request of each queue that does. The
   requests behind that one become the first in their turn.
 - not to a waiting request that is *covered*: its requester waits for nothing else, and all that
   blocks it blocks the follower, and belongs to others. So a search passes over the agents that only
   wait in the same queue.
 
-Is that enough? Whoever is not part of a deadlock ends sooner or later. When all of these have ended,
-each waiting request still has a followed edge, so the edges lead round in a cycle. The last edge of
-that cycle has come with a change from which the notifier searches. So a deadlock is found at the
-latest when the others for which its agents wait have ended, and these agents could not have
-continued earlier.
+Is that enough? Where few ids are below, all that is left out is reached by what is followed, so a
+deadlock is found with the change that closes it. Otherwise: whoever is not part of a deadlock ends
+sooner or later. When all of these have ended, each waiting request still has a followed edge, so the
+edges lead round in a cycle. The last edge of that cycle has come with a change from which the
+notifier searches.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from typing import NamedTuple
+from itertools import chain, islice
+from typing import Final, NamedTuple
 
 from locks.core.server.tree import COVERED_RIVALS, Entry, Requester, counts_against
 
 __all__ = ["WaitEdge", "edges_between", "edges_from", "shortest_cycle"]
+
+
+FEW: Final = 4  # ids below that are looked at if something else blocks as well
 
 
 class WaitEdge(NamedTuple):
@@ -40,7 +45,8 @@ def edges_from(requester: Requester) -> Iterator[WaitEdge]:
     """The followed edges from a requester to requesters that wait."""
     for waiter in requester.waiters():
         slot, place, rivals = waiter.slot, waiter.place, waiter.rivals
-        for each in slot.path() if waiter.pending < 0 else slot.subtree(rivals):
+        below = slot.subtree(rivals)
+        for each in chain(slot.path(), islice(below, FEW) if waiter.pending < 0 else below):
             for rank in rivals if each.queues else ():
                 grants = each.granted[rank]
                 is_first = True
