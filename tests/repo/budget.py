@@ -47,7 +47,7 @@ ROOMS: dict[str, Room] = {
     "core": Room(
         ("locks/core",),
         4_645,
-        "any number of locks are thin at once; the node and the face have fewer",
+        "",
     ),
     "runtime": Room(
         ("locks/runtime",), 2_901, "what is thin has a flag of its own, beside torn turns"
@@ -60,7 +60,7 @@ ROOMS: dict[str, Room] = {
     ),
     "program": Room(("locks/program",), 1_344),
     "aio": Room(("locks/aio",), 753),
-    "commands and pages": Room(("locks/cli", "locks/web", "locks/facts"), 2_989),
+    "commands and pages": Room(("locks/cli", "locks/web", "locks/facts"), 2_996),
     "metrics and traces": Room(("locks/metrics", "locks/tracing"), 430),
     "groups": Room(("locks/groups",), 438),
     "ownership": Room(("locks/ownership",), 1_348),
@@ -68,7 +68,7 @@ ROOMS: dict[str, Room] = {
     "engines": Room(("locks/engines",), 1_335),
     "the bench": Room(("locks/testing", "locks_pytest.py"), 2_314),
     "elections": Room(("locks_leader",), 2_981, "letters name their sender"),
-    "the laboratory": Room(("locks_lab",), 11_577),
+    "the laboratory": Room(("locks_lab",), 11_571),
     "tests": Room(
         ("tests",),
         52_308,
@@ -77,10 +77,10 @@ ROOMS: dict[str, Room] = {
     "benchmarks": Room(("benchmarks",), 5_416),
     "examples": Room(("examples",), 3_822),
 }
-SHIPPED = 45_970  # lines of code in all packages that are shipped
+SHIPPED = 45_580  # lines of code in all packages that are shipped
 PAGES = 45
 DECISIONS = 49
-WORDS = 103_231  # of both
+WORDS = 103_234  # of both
 
 
 def lines_of(room: Room) -> int:

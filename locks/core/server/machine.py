@@ -138,11 +138,10 @@ class ServerMachine:
             moved = requester
             requester.requests_elsewhere = requests_elsewhere
             requester.waits_elsewhere = waits_elsewhere
-        new: Sequence[Entry] = changed
         if self.table.spares:
-            changed, new = self._resumed(changed, new)
+            changed = self._resumed(changed)
         self.changed = changed
-        news = self._notifier.after(changed, new, moved)
+        news = self._notifier.after(changed, moved)
         own = tuple(news.pop(agent).values())
         return own, self._tell(news) if news or self._watchers.any else []
 
@@ -247,14 +246,13 @@ class ServerMachine:
             changed = self.table.give_way(agent, waiter, holder)
         else:
             changed = self.table.surrender(agent, lock_id, waiter, holder)
-        new: Sequence[Entry] = [e for e in changed if e.requester.id == agent or e.spare]
         if self.table.spares:
-            changed, new = self._resumed(changed, new)
+            changed = self._resumed(changed)
         self.changed = changed
         resolved = report if changed else None
         if resolved is not None:
             self._notifier.forgotten(resolved.agents)
-        news = self._notifier.after(changed, new)
+        news = self._notifier.after(changed)
         own = news.pop(agent, {})
         for end in (waiter, holder, *stale):
             entry = self.table.entry(end[0]) if end is not None else None
@@ -294,7 +292,7 @@ class ServerMachine:
         requester.waits_elsewhere = message.waits_elsewhere
         changed = self.table.resume(requester)
         if changed:
-            return self._changed(changed, changed, requester)
+            return self._changed(changed, requester)
         return self._notify(self._notifier.after([], requester=requester))
 
     def _inquire(self, message: Inquire) -> list[ServerEffect]:
@@ -321,15 +319,15 @@ class ServerMachine:
     # --- Notifying ------------------------------------------------------------------------------
 
     def _changed(
-        self, changed: list[Entry], new: Sequence[Entry] = (), requester: Requester | None = None
+        self, changed: list[Entry], requester: Requester | None = None
     ) -> list[ServerEffect]:
         """The effects of a step that has changed these entries; see `Notifier.after`."""
         if not changed:
             return []
         if self.table.spares:
-            changed, new = self._resumed(changed, new)
+            changed = self._resumed(changed)
         self.changed = changed
-        news = self._notifier.after(changed, new, requester)
+        news = self._notifier.after(changed, requester)
         return self._tell(news) if news or self._watchers.any else []
 
     def _tell(self, news: News) -> list[ServerEffect]:
@@ -339,15 +337,12 @@ class ServerMachine:
             effects += self._views(self.changed)
         return effects
 
-    def _resumed(
-        self, changed: list[Entry], new: Sequence[Entry]
-    ) -> tuple[list[Entry], Sequence[Entry]]:
-        """Both arguments, plus the spare entries that move ahead now that their requester does not wait."""
-        more: dict[Entry, None] = {}
+    def _resumed(self, changed: list[Entry]) -> list[Entry]:
+        """The entries, and the spare ones that move ahead now that their requester does not wait."""
+        more: list[Entry] = []
         for requester in dict.fromkeys([entry.requester for entry in changed]):
-            for entry in self.table.resume(requester):
-                more[entry] = None
-        return ([*dict.fromkeys((*changed, *more))], (*new, *more)) if more else (changed, new)
+            more += self.table.resume(requester)
+        return [*dict.fromkeys((*changed, *more))] if more else changed
 
     def _notify(self, news: News) -> list[ServerEffect]:
         effects: list[ServerEffect] = []

@@ -139,6 +139,7 @@ def load_table(saved: SavedServer, table: LockTable, notifier: Notifier) -> None
     for entry in in_order:
         if not entry.granted:
             table._look(entry)  # it finds a reason to wait
+    table.looked = []
     notifier.load(requesters)
     table.version = saved.version
     table.last_place = saved.last_place

@@ -116,6 +116,7 @@ class LockTable:
             time.
         spares: The spare requests, by lock id.
         root: The slot above all others.
+        looked: The entries that have a new reason to wait; the notifier takes them out.
     """
 
     def __init__(self, first_version: int = 0) -> None:
@@ -124,6 +125,7 @@ class LockTable:
         self.counted: dict[LockId, Slot] = {}
         self.spares: dict[LockId, dict[Entry, None]] = {}
         self.root = Slot((), None)
+        self.looked: list[Entry] = []
         self._entries: dict[int, Entry] = {}  # in the order of their numbers
         self.last_place = 0
         self._requests = self._grants = self._waits = self._surrenders = (
@@ -660,6 +662,7 @@ class LockTable:
                 blocker.blocking = {}
             blocker.blocking[entry] = None
             entry.blocker = blocker
+            self.looked.append(entry)
             if entry.pending >= 0:
                 entry.pending = -1
                 del slot.counting[entry]
@@ -667,6 +670,7 @@ class LockTable:
         pending = self._count_below(entry) if slot.children else 0
         if pending:
             entry.pending = pending
+            self.looked.append(entry)
             if slot.counting:
                 slot.counting[entry] = None
             else:
