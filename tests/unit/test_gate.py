@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from locks.core.agent.lines import Lines
 from locks.core.agent.machine import AgentMachine, Object
 from locks.core.messages import AnswerWait, Request, Surrender, ToAgent, ToServer
 from locks.core.server.machine import ServerMachine
@@ -43,18 +42,16 @@ def test_who_waits_stands_at_the_gate_alone() -> None:
 
 
 def test_nobody_overtakes_by_the_other_nodes() -> None:
-    """A majority without the gate is not enough: the first in its queue is the next one."""
+    """Nobody asks the other nodes before the gate has granted: the first in its queue is the next one."""
     net, holder, waiter = held_and_waiting()
     late = net.agent()
-    gate, *others = late.ask(A, "write", ALL, "majority", "late")
+    net.do(late, late.ask(A, "write", ALL, "majority", "late"))
     left = {
         effect.node: effect for effect in holder.end_transaction() if isinstance(effect, ToServer)
     }
     net.do(holder, [left[N2], left[N3]])
-    net.do(late, others)
-    assert [info.granted for info in late.lock_info()] == [(N2, N3)]
+    assert [info.granted for info in late.lock_info()] == [()]
     assert "late" not in net.answers
-    net.do(late, [gate])
     net.do(holder, [left[N1]])
     assert "waiter" in net.answers
     assert "late" not in net.answers
@@ -142,10 +139,18 @@ def test_who_queues_gives_way_to_who_holds(restarted: str, waiters: int) -> None
     assert len(surrenders) == (restarted == N1), "only one was granted anything, only at the gate"
     for each in queuing:
         assert each.id not in net.answers
+    end_all(net, holder, *queuing)
+
+
+def end_all(net: Net, holder: AgentMachine, *queuing: AgentMachine) -> None:
+    """Each one ends as soon as it has its lock, until all have ended."""
     net.do(holder, holder.end_transaction())
-    for each in queuing:
-        assert net.answers[each.id].status == "have_all_locks", "in the order in which they queue"
-        net.do(each, each.end_transaction())
+    left = list(queuing)
+    while left:
+        has = next(each for each in left if each.id in net.answers)
+        assert net.answers[has.id].status == "have_all_locks"
+        net.do(has, has.end_transaction())
+        left.remove(has)
 
 
 def test_a_rolling_restart_takes_nothing() -> None:
@@ -164,41 +169,10 @@ def test_a_rolling_restart_takes_nothing() -> None:
             for each in holders:
                 assert sorted(granted(net, each)) == list(ALL), (mode, node)
         assert not net.lost
-        for each in (*holders, *others):
-            assert net.answers[each.id].status == "have_all_locks"
-            net.do(each, each.end_transaction())
+        end_all(net, *holders, *others)
 
 
 # --- A crowd ------------------------------------------------------------------------------------
-
-
-def asks(net: Net, lines: Lines, agent: AgentMachine, mode: Mode) -> int:
-    """An agent of a program requests A by majority; how many servers it asks."""
-    before = len(net.sent)
-    wanted: list[Object] = [(A, mode, ALL, "majority")]
-    net.do(agent, agent.ask_all(wanted, agent.id, lines.join_lines(agent, wanted)))
-    return sum(isinstance(each, Request) for each in net.sent[before:])
-
-
-def test_an_agent_that_lasts_stands_in_no_line_of_a_lock_that_it_has_released() -> None:
-    """It may lock ever new ids; those that it still holds stay."""
-    net, lines = Net(*ALL), Lines()
-    agent = net.agent()
-
-    def ask(lock_id: LockId) -> None:
-        wanted: list[Object] = [(lock_id, "write", ALL, "majority")]
-        net.do(agent, agent.ask_all(wanted, lock_id, lines.join_lines(agent, wanted)))
-
-    kept = [("kept", number) for number in range(5)]
-    for each in kept:
-        ask(each)
-    for number in range(100):
-        ask(("new", number))
-        net.do(agent, agent.unlock(("new", number)))
-    assert len(lines.by_agent[agent.id]) <= 2 * len(kept)
-    assert lines.by_agent[agent.id].keys() >= set(kept)
-    lines.leave_lines(agent.id)
-    assert not lines._by_lock
 
 
 def test_a_lost_gate_has_the_next_node_asked() -> None:
@@ -206,7 +180,7 @@ def test_a_lost_gate_has_the_next_node_asked() -> None:
     net = Net(*ALL)
     holder, waiter = net.agent(await_nodes=True), net.agent(await_nodes=True)
     net.do(holder, holder.ask(A, "write", ALL, "majority", "holder"))
-    net.do(waiter, waiter.ask_all([(A, "write", ALL, "majority")], "waiter", (A,)))
+    net.do(waiter, waiter.ask_all([(A, "write", ALL, "majority")], "waiter"))
     assert [waiter.id in queue(net, node) for node in ALL] == [True, False, False]
     net.down(N1)
     assert waiter.id in queue(net, N2)
@@ -215,7 +189,7 @@ def test_a_lost_gate_has_the_next_node_asked() -> None:
     for node in (N2, N3):
         net.down(node)
     late = net.agent(await_nodes=True)
-    net.do(late, late.ask_all([(A, "write", ALL, "majority")], "late", (A,)))
+    net.do(late, late.ask(A, "write", ALL, "majority", "late"))
     net.do(waiter, waiter.end_transaction())
     for node in (N3, N2):
         net.up(node)
@@ -239,7 +213,6 @@ class Contest:
     ) -> None:
         self.programs = programs
         self.patient = patient
-        self.lines: defaultdict[str, Lines] = defaultdict(Lines)
         self.random = random.Random(seed)
         self.servers = {node: ServerMachine(node) for node in ALL}
         self.agents: dict[AgentId, AgentMachine] = {}
@@ -257,8 +230,7 @@ class Contest:
         agent = AgentMachine(AgentId(self.begun, program, self.begun), "c", ALL)
         self.agents[agent.id] = agent
         wanted = [(A, "write", ALL, "majority")]
-        queued = self.lines[program].join_lines(agent, wanted)
-        self.carry_out(agent.id, agent.ask_all(wanted, agent.id, queued))
+        self.carry_out(agent.id, agent.ask_all(wanted, agent.id))
 
     def carry_out(self, sender: Any, effects: list[Any]) -> None:
         """Send what is to be sent."""
@@ -284,7 +256,6 @@ class Contest:
             place = self.random.randrange(len(links) + ends)
             if place >= len(links):
                 holder = self.held.pop()
-                self.lines[holder.node].leave_lines(holder)
                 self.carry_out(holder, self.agents.pop(holder).end_transaction())
                 self.done += 1
                 if more:

@@ -154,11 +154,6 @@ class Resolver:
         if self.graph is not None and self.graph.learn(record):
             self.unsettled = True
 
-    def spare(self, record: RequestRecord) -> None:
-        """Note that one of the agent's requests became spare: the agent no longer waits for it."""
-        if self.graph is not None:
-            self.graph.put(record)
-
     def gone(self, keys: Iterable[RequestKey]) -> None:
         """Note that the agent's own requests were taken out, so that no cycle goes through them."""
         if self.graph is not None:
