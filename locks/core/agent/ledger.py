@@ -501,14 +501,17 @@ class Ledger:
                 del self.used[node_request.node]
 
     def _withdraw(self, request: LockRequest, node_request: NodeRequest) -> None:
-        """Withdraw a node request; a held lock keeps its grants, and an upgrade what it upgrades."""
+        """Withdraw a node request; a held lock keeps its grants, and an upgrade also what it upgrades."""
         asked = self._asked_modes(request, node_request)
         kept: list[Mode] = []
-        if request.held:
+        if request.held or request.acknowledged is not None:
             records = node_request.records
-            kept = [m for m in asked if m in records and records[m].state == "granted"]
-        elif request.acknowledged is not None:
-            kept = [mode for mode in asked if mode != request.mode]
+            kept = [
+                mode
+                for mode in asked
+                if (mode in records and records[mode].state == "granted")
+                or (mode != request.mode and not request.held)
+            ]
         if len(kept) == len(asked):
             return
         if kept:
