@@ -318,31 +318,42 @@ class Ledger:
             return None
         return (spare.number, spare.since), (blocking.number, blocking.since)
 
-    def surrendered(self, node: str, lock_id: LockId) -> None:
-        """Note that the grants on a node that are related to an id were surrendered in a deadlock.
+    def surrendered(self, node: str, lock_id: LockId, done: bool) -> None:
+        """Take in a lock server's answer to a surrender of an id.
 
         A majority lock that is given up at one node is given up everywhere. Otherwise the agent
         would still hold it, and would have to give it up at one node after the other.
+
+        Args:
+            node: The node.
+            lock_id: The id.
+            done: Whether the requests there that are related to it were surrendered in a deadlock.
         """
-        for request in self.requests.values():
-            given_up = request.node_requests.get(node)
-            if (
-                given_up is None
-                or not related(request.lock_id, lock_id)
-                or gate(request, self.alive, self.silent) is None
-            ):
+        for request in list(self.requests.values()):
+            if not (related(request.lock_id, lock_id) and node in request.node_requests):
                 continue
-            granted = [each for each in given_up.records.values() if each.state == "granted"]
-            if granted:
+            if done and self._is_given_up_by(request, (node,)):
                 request.held = False
                 if request.acknowledged is not None:
                     request.lose()
-                for each in granted:
-                    given_up.records[each.mode] = replace(each, state="waiting")
-                for other in request.node_requests.values():
-                    if other is not given_up:
-                        self._withdraw(request, other)
-                self._recompute_held(request)
+                for each in request.node_requests.values():
+                    if each.node != node:
+                        self._withdraw(request, each)
+                records = request.node_requests[node].records
+                for mode, record in records.items():
+                    if record.state == "granted":
+                        records[mode] = replace(record, state="waiting")
+            self._recompute_held(request)
+
+    def _is_given_up_by(self, request: LockRequest, nodes: Iterable[str]) -> bool:
+        """Whether surrenders at these nodes give a majority lock up."""
+        asked = request.node_requests
+        return gate(request, self.alive, self.silent) is not None and any(
+            record.state != "spare"
+            for node in nodes
+            if node in asked and node not in self.silent
+            for record in asked[node].records.values()
+        )
 
     def acknowledge(self, upto: int) -> None:
         """Note that the client was told that it holds all locks up to the number `upto`."""
@@ -424,13 +435,11 @@ class Ledger:
         return self._without(request, self._resolver.given_up(request.lock_id))
 
     def _without(self, request: LockRequest, nodes: Collection[str]) -> Collection[str]:
-        """The nodes whose grants are given up by surrenders at these: with a gate, all of them.
+        """The nodes whose grants are given up by surrenders at these: of a majority lock, all of them.
 
         A silent node does not answer a surrender, so only its own grants count as gone.
         """
-        if self.silent.issuperset(nodes) or gate(request, self.alive, self.silent) is None:
-            return nodes
-        return request.node_requests
+        return request.node_requests if self._is_given_up_by(request, nodes) else nodes
 
     def is_acknowledged(self, edge: Edge) -> bool:
         """Whether yielding for this edge gives up a lock that the client was told it holds."""
@@ -571,12 +580,18 @@ class Ledger:
             self._unacknowledged[request.lock_id] = request
 
     def _adjust_node_requests(self, request: LockRequest) -> None:
-        """Send the node requests that are wanted now, and withdraw those that are not."""
+        """Send the node requests that are wanted now, and withdraw those that are not.
+
+        Nothing is changed on a node that has not answered a surrender of the lock.
+        """
         mode = request.mode
         first = gate(request, self.alive, self.silent)
+        in_doubt = self._resolver.given_up(request.lock_id)
         for node, each in request.node_requests.items():
             record = each.records.get(mode)
-            if not is_wanted(request, each, first):
+            if node in in_doubt:
+                pass
+            elif not is_wanted(request, each, first):
                 self._withdraw(request, each)
             elif each.grant(mode) is not None:
                 pass

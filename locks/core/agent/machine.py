@@ -638,12 +638,13 @@ class AgentMachine:
         self._resolver.forget(node for node in self._ledger.used if node != report.server)
 
     def _surrendered(self, message: Surrendered) -> None:
-        if not self._resolver.expects(message):
+        if not self._resolver.is_answered(message):
             return
         report = message.message.report
+        done = message.done and report is not None
         if message.done and report is not None:
             self._resolved(report)
-            self._ledger.surrendered(message.node, message.message.lock_id)
+        self._ledger.surrendered(message.node, message.message.lock_id, done)
         self._take_in(message.records)
         self._resolver.surrendered(message)
         if message.done and report is not None and message.message.aborts:
