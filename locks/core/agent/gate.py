@@ -56,6 +56,8 @@ def is_wanted(request: LockRequest, each: NodeRequest, first: NodeRequest | None
         each: Its part for the node.
         first: Its gate.
     """
+    if each.postponed:
+        return False
     if request.held:
         # If one node was enough (`any`), others may get the lock where it is not granted.
         return request.require != "any" or each.grant(request.mode) is not None

@@ -34,6 +34,7 @@ from locks.core.messages import (
     Remove,
     Request,
     StandingElsewhere,
+    Surrendered,
     ToServer,
 )
 from locks.errors import LocksError, NotHeld
@@ -354,6 +355,34 @@ class Ledger:
             if node in asked and node not in self.silent
             for record in asked[node].records.values()
         )
+
+    def postpone(self, answer: Surrendered) -> None:
+        """Withdraw surrendered requests until all others are granted.
+
+        This is done only if other agents wait for the surrendered id: the requests would be the
+        next to block them. Majority locks need it not, as their agents wait in one queue.
+        """
+        node, lock_id = answer.node, answer.message.lock_id
+        if any(r.agent != self._agent and r.state == "waiting" for r in answer.records) and any(
+            not related(each.lock_id, lock_id) for each in self.waiting.values()
+        ):
+            for request in self.open.values():
+                each = request.node_requests.get(node)
+                if each is None or len(request.node_requests) > 1:
+                    continue
+                if request.acknowledged is not None:
+                    continue  # an upgrade: the client relies on its read lock
+                if related(request.lock_id, lock_id) and each.waits(request.mode):
+                    each.postponed = True
+                    self._withdraw(request, each)
+
+    def resume(self) -> None:
+        """Request what was postponed, because no request waits any more."""
+        for request in self.open.values():
+            for each in request.node_requests.values():
+                if each.postponed:
+                    each.postponed = False
+                    self._request(request, each)
 
     def acknowledge(self, upto: int) -> None:
         """Note that the client was told that it holds all locks up to the number `upto`."""

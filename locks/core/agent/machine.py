@@ -647,6 +647,9 @@ class AgentMachine:
         self._ledger.surrendered(message.node, message.message.lock_id, done)
         self._take_in(message.records)
         self._resolver.surrendered(message)
+        resolved = done and not message.message.aborts
+        if resolved and len(self._waits.pending) == 1:  # no wait is for this lock alone
+            self._ledger.postpone(message)
         if message.done and report is not None and message.message.aborts:
             text = (
                 f"transaction {self.id} was aborted to resolve a deadlock; run it again.\n{report}"
@@ -677,6 +680,8 @@ class AgentMachine:
         if self.ended is None:
             ledger = self._ledger
             resolver = self._resolver
+            if ledger.open and ledger.idle and not resolver.giving_up:
+                ledger.resume()
             if resolver.graph is not None and self._idle():
                 resolver.end_search()
             if not (resolver.giving_up and resolver.is_in_doubt):

@@ -62,14 +62,16 @@ class NodeRequest:
         node: The node.
         asked: The mode in which it was requested; `None` if it was not, is withdrawn, or waits for
             the answer to a release.
+        postponed: Whether it was surrendered, and is requested again when no other request waits.
         records: The known records of the requests there, by mode.
     """
 
-    __slots__ = ("asked", "node", "records")
+    __slots__ = ("asked", "node", "postponed", "records")
 
     def __init__(self, node: str) -> None:
         self.node = node
         self.asked: Mode | None = None
+        self.postponed = False
         self.records: dict[Mode, RequestRecord] = {}
 
     def grant(self, mode: Mode) -> RequestRecord | None:
