@@ -137,6 +137,7 @@ class Client:
                 self.held = True
                 for link in self.links:  # nobody is to give way for what is not needed
                     if link.state == "waiting":
+                        self.tell(link, "release", self.lock_id, None)
                         self.request(link)
             self.confirm(granted)
         if self.lock_id and not self.held:  # the first one decides who is next

@@ -215,29 +215,37 @@ def a_lock_on_two_of_three(rule: Rule) -> World:
     return world
 
 
-def a_gate_that_was_restarted(rule: Rule) -> World:
-    """1 has a, and 2 queues for it, when the gate is restarted. The gate hears of 2 first, and grants it a."""
+def a_gate_that_was_restarted(rule: Rule, *ids: str) -> World:
+    """1 has a, and 2 queues for it, when the gate is restarted. The gate hears of 1 last, and grants a to 2."""
     nodes = ("n1", "n2", "n3")
+    wanted = ids or ("a", "a")
+    clients = tuple(f"c{number}" for number in range(1, len(wanted) + 1))
     world = World(
-        ["write a on n1,n2,n3 majority"] * 2,
+        [f"write {lock_id} on n1,n2,n3 majority" for lock_id in wanted],
         nodes,
         Faults((), 0, 1, nodes),
-        ("c1", "c2"),
+        clients,
         rule,
         await_nodes=True,
     )
-    for number in (1, 2):
+    for number in range(1, len(wanted) + 1):
         world.step(number)
         world.deliver()
     world.do(("crash", "n1"))
-    notice_all(world, *nodes, "c1", "c2")
+    notice_all(world, *nodes, *clients)
     world.do(("restart", "n1"))
     while found := [choice for choice in world.choices(False) if choice[0] == "connect"]:
         world.do(found[0])
-    notice_all(world, *nodes, "c2")
-    world.deliver("n1")
+    for client in clients[1:]:
+        notice_all(world, *nodes, client)
+        world.deliver("n1")
     notice_all(world, "c1")
     return world
+
+
+def a_table_at_a_restarted_gate(rule: Rule) -> World:
+    """1 and 2 have rows, and 3 waits for the table. The restarted gate hears of 2, 3 and 1, in this order."""
+    return a_gate_that_was_restarted(rule, "a/1", "a/2", "a")
 
 
 def notice_all(world: World, *nodes: str) -> None:
@@ -275,7 +283,7 @@ LARGE = (
     a_gate_that_was_restarted,
     two_deadlocks_of_one,
 )  # to be explored completely
-TOO_LARGE = (a_message_that_takes_long,)
+TOO_LARGE = (a_message_that_takes_long, a_table_at_a_restarted_gate)
 EXAMPLES = {
     "outdated": Example(a_message_that_takes_long, r"stuck: clients \[2, 3, 4\]"),
     "all-yield": Example(ring_of_two, "not the youngest of its cycle yields: agent-1@n1 surrender"),
@@ -284,6 +292,11 @@ EXAMPLES = {
     ),
     "stubborn": Example(
         a_gate_that_was_restarted, "client-1 has write a on 2 of 3 servers, and not on n1", least=0
+    ),
+    "last": Example(
+        a_table_at_a_restarted_gate,
+        "client-1 has write a/1 on 2 of 3 servers, and not on n1",
+        least=0,
     ),
     "hasty": Example(
         a_token_of_another_quorum,
@@ -370,6 +383,45 @@ def test_two_that_give_way_to_each_other_do_so_for_ever(monkeypatch: pytest.Monk
                 world.do(("settle", number))
     assert len(world.carried_out) == 2 * 19  # none in the first round
     assert not any(client.ready for client in world.clients)
+
+
+@pytest.mark.parametrize("postponed", [True, False])
+def test_a_surrendered_majority_lock_is_postponed(
+    postponed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1 waits for 2 and 3, which read a on n2. 2 waits for 1, surrenders a, and could have it on n1 and n3 at once.
+
+    If it requested a at once, its spare request on n2 would be ahead of 1, which waits for 3 still: the deadlock would be back.
+    """
+    if not postponed:
+        real = Ledger.surrendered
+        monkeypatch.setattr(
+            Ledger, "surrendered", lambda *arguments: real(*arguments[:-1], postpone=False)
+        )
+    world = World(
+        [
+            "write b on n2; write a on n2",
+            "read a on n1,n2,n3 majority; write b on n2",
+            "read a on n2; write c on n2",
+        ],
+        ("n1", "n2", "n3"),
+    )
+    for number in (1, 2, 3):
+        world.step(number)
+        world.deliver()
+    world.step(1)
+    world.deliver()
+    world.step(2)
+    for _ in range(300):
+        choices = [c for c in world.choices(False) if c[0] in ("deliver", "settle")]
+        if not choices:
+            break
+        world.do(choices[0])
+    if postponed:
+        assert not choices
+        assert len(world.carried_out) == 1
+    else:
+        assert len(world.carried_out) > 5
 
 
 # --- Right rules --------------------------------------------------------------------------------

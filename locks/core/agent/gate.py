@@ -56,7 +56,7 @@ def is_wanted(request: LockRequest, each: NodeRequest, first: NodeRequest | None
         each: Its part for the node.
         first: Its gate.
     """
-    if each.postponed:
+    if request.postponed:
         return False
     if request.held:
         # If one node was enough (`any`), others may get the lock where it is not granted.

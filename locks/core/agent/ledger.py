@@ -319,7 +319,7 @@ class Ledger:
             return None
         return (spare.number, spare.since), (blocking.number, blocking.since)
 
-    def surrendered(self, node: str, lock_id: LockId, done: bool) -> None:
+    def surrendered(self, node: str, lock_id: LockId, done: bool, postpone: bool) -> None:
         """Take in a lock server's answer to a surrender of an id.
 
         A majority lock that is given up at one node is given up everywhere. Otherwise the agent
@@ -329,12 +329,17 @@ class Ledger:
             node: The node.
             lock_id: The id.
             done: Whether the requests there that are related to it were surrendered in a deadlock.
+            postpone: Whether a majority lock is requested again only when all others are granted.
         """
+        postpone = postpone and any(
+            not related(each.lock_id, lock_id) for each in self.waiting.values()
+        )
         for request in list(self.requests.values()):
             if not (related(request.lock_id, lock_id) and node in request.node_requests):
                 continue
             if done and self._is_given_up_by(request, (node,)):
                 request.held = False
+                request.postponed = postpone
                 if request.acknowledged is not None:
                     request.lose()
                 for each in request.node_requests.values():
@@ -357,32 +362,31 @@ class Ledger:
         )
 
     def postpone(self, answer: Surrendered) -> None:
-        """Withdraw surrendered requests until all others are granted.
+        """Withdraw surrendered requests of one node until all other requests are granted.
 
         This is done only if other agents wait for the surrendered id: the requests would be the
-        next to block them. Majority locks need it not, as their agents wait in one queue.
+        next to block them.
         """
         node, lock_id = answer.node, answer.message.lock_id
         if any(r.agent != self._agent and r.state == "waiting" for r in answer.records) and any(
             not related(each.lock_id, lock_id) for each in self.waiting.values()
         ):
-            for request in self.open.values():
-                each = request.node_requests.get(node)
-                if each is None or len(request.node_requests) > 1:
-                    continue
-                if request.acknowledged is not None:
-                    continue  # an upgrade: the client relies on its read lock
-                if related(request.lock_id, lock_id) and each.waits(request.mode):
-                    each.postponed = True
-                    self._withdraw(request, each)
+            for request in list(self.open.values()):
+                if (
+                    related(request.lock_id, lock_id)
+                    and request.node_requests.keys() == {node}
+                    and request.acknowledged is None  # an upgrade relies on its read lock
+                    and request.node_requests[node].waits(request.mode)
+                ):
+                    request.postponed = True
+                    self._adjust_node_requests(request)
 
     def resume(self) -> None:
         """Request what was postponed, because no request waits any more."""
         for request in self.open.values():
-            for each in request.node_requests.values():
-                if each.postponed:
-                    each.postponed = False
-                    self._request(request, each)
+            if request.postponed:
+                request.postponed = False
+                self._adjust_node_requests(request)
 
     def acknowledge(self, upto: int) -> None:
         """Note that the client was told that it holds all locks up to the number `upto`."""

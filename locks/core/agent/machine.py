@@ -644,11 +644,12 @@ class AgentMachine:
         done = message.done and report is not None
         if message.done and report is not None:
             self._resolved(report)
-        self._ledger.surrendered(message.node, message.message.lock_id, done)
+        # If there is one wait, none is for this lock alone.
+        postpone = done and not message.message.aborts and len(self._waits.pending) == 1
+        self._ledger.surrendered(message.node, message.message.lock_id, done, postpone)
         self._take_in(message.records)
         self._resolver.surrendered(message)
-        resolved = done and not message.message.aborts
-        if resolved and len(self._waits.pending) == 1:  # no wait is for this lock alone
+        if postpone:
             self._ledger.postpone(message)
         if message.done and report is not None and message.message.aborts:
             text = (

@@ -62,16 +62,14 @@ class NodeRequest:
         node: The node.
         asked: The mode in which it was requested; `None` if it was not, is withdrawn, or waits for
             the answer to a release.
-        postponed: Whether it was surrendered, and is requested again when no other request waits.
         records: The known records of the requests there, by mode.
     """
 
-    __slots__ = ("asked", "node", "postponed", "records")
+    __slots__ = ("asked", "node", "records")
 
     def __init__(self, node: str) -> None:
         self.node = node
         self.asked: Mode | None = None
-        self.postponed = False
         self.records: dict[Mode, RequestRecord] = {}
 
     def grant(self, mode: Mode) -> RequestRecord | None:
@@ -129,6 +127,7 @@ class LockRequest:
             since, or come up.
         lost: If it is lost, the nodes that were lost with it, or no nodes if it was surrendered;
             `None` if it is not.
+        postponed: Whether it was surrendered, and is requested again when no other request waits.
         confirmed: The confirmations of its fencing token, if it is on several nodes.
     """
 
@@ -141,6 +140,7 @@ class LockRequest:
         "lost",
         "mode",
         "node_requests",
+        "postponed",
         "require",
         "seq",
     )
@@ -155,6 +155,7 @@ class LockRequest:
         self.acknowledged: Mode | None = None
         self.acknowledged_on: tuple[str, ...] = ()
         self.lost: tuple[str, ...] | None = None
+        self.postponed = False
         self.confirmed: Confirmed | None = None
 
     def acknowledge(self, alive: Collection[str]) -> None:
