@@ -32,10 +32,10 @@ from locks.core.messages import Knowledge
 from locks.core.server.machine import ServerMachine
 from locks.core.server.notifier import News, Notifier
 from locks.core.server.table import LockTable
-from locks.core.server.tree import Entry, Requester, Slot
+from locks.core.server.tree import Entry, Requester
 from locks.core.server.waits import WaitEdge
 from locks.core.thin import Thin
-from locks.model import AgentId, Edge, Mode, RequestRecord
+from locks.model import AgentId, Edge, RequestRecord
 
 __all__ = ["OURS", "RULES", "OtherAgent", "OtherResolver", "OtherServer", "Rule"]
 
@@ -381,20 +381,6 @@ class _FewServer(OtherServer):
     notifier_class = _FewInformer
 
 
-class _LastTable(LockTable):
-    """A spare request is queued last.
-
-    It may be behind a request that waits for another holder. That agent has no grant to surrender.
-    """
-
-    def _first_waiting(self, requester: Requester, slot: Slot, mode: Mode) -> Entry | None:
-        return None
-
-
-class _LastServer(OtherServer):
-    table_class = _LastTable
-
-
 class _ConstantInformer(Notifier):
     """An agent that was notified of a request is not notified of its later changes.
 
@@ -476,7 +462,6 @@ RULES: dict[str, Rule] = {
         Rule("silent", "an agent does not say that it has forgotten", _SilentAgent),
         Rule("deaf", "what was lost with a connection of agents is not said again", _DeafAgent),
         Rule("few", "lock servers tell edges only to the agent that waits", server=_FewServer),
-        Rule("last", "lock servers queue requests of a holder last", server=_LastServer),
         Rule("constant", "lock servers do not tell changes", server=_ConstantServer),
         Rule("once", "lock servers do not tell again after a deadlock", server=_OnceServer),
     )
