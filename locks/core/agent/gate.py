@@ -14,6 +14,8 @@ the first by name of the lock's nodes that are up and not silent (`locks.node.pe
   the grant of an agent without the lock blocks one, that agent surrenders its grant: it can't get
   the lock before the holder releases it. So once no message is in flight, a held lock is granted on
   every node that is up.
+* A lock that the agent surrenders in a deadlock on one node is given up on all of them. The agent
+  requests it again when it waits for nothing else.
 
 A read lock that waits for its upgrade keeps its grants, because its client relies on them.
 (Decisions 0014, 0015.)
