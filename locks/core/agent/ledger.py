@@ -382,9 +382,11 @@ class Ledger:
                     self._adjust_node_requests(request)
 
     def resume(self) -> None:
-        """Request what was postponed, because no request waits any more."""
-        for request in self.open.values():
-            if request.postponed:
+        """Request what was postponed, if all else is held, and the agent is not held up."""
+        if not all(request.postponed for request in self.open.values()):
+            return
+        if not any(request.seq == HIDDEN for request in self.waiting.values()):
+            for request in self.open.values():
                 request.postponed = False
                 self._adjust_node_requests(request)
 

@@ -681,7 +681,7 @@ class AgentMachine:
         if self.ended is None:
             ledger = self._ledger
             resolver = self._resolver
-            if ledger.open and ledger.idle and not resolver.giving_up:
+            if ledger.open and not resolver.is_in_doubt:
                 ledger.resume()
             if resolver.graph is not None and self._idle():
                 resolver.end_search()

@@ -127,7 +127,7 @@ class LockRequest:
             since, or come up.
         lost: If it is lost, the nodes that were lost with it, or no nodes if it was surrendered;
             `None` if it is not.
-        postponed: Whether it was surrendered, and is requested again when no other request waits.
+        postponed: Whether it was surrendered, and is requested again when all others are held.
         confirmed: The confirmations of its fencing token, if it is on several nodes.
     """
 
