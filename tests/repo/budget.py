@@ -42,9 +42,9 @@ GROUND = ("errors", "lock_ids", "model", "ranges", "version", "words")
 ROOMS: dict[str, Room] = {
     "the ground": Room(tuple(f"locks/{name}.py" for name in GROUND), 820),
     "the face": Room((*(f"locks/{name}.py" for name in FACE), "locks/shapes"), 1_648),
-    "core": Room(("locks/core",), 4_642),
+    "core": Room(("locks/core",), 4_400),
     "runtime": Room(("locks/runtime",), 2_900),
-    "node": Room(("locks/node",), 5_829),
+    "node": Room(("locks/node",), 5_821),
     "the wire": Room(("locks/net",), 3_140),
     "program": Room(("locks/program",), 1_344),
     "aio": Room(("locks/aio",), 753),
@@ -61,7 +61,7 @@ ROOMS: dict[str, Room] = {
     "benchmarks": Room(("benchmarks",), 5_416),
     "examples": Room(("examples",), 3_822),
 }
-SHIPPED = 45_991  # lines of code in all packages that are shipped
+SHIPPED = 45_741  # lines of code in all packages that are shipped
 PAGES = 45
 DECISIONS = 49
 WORDS = 103_133  # of both

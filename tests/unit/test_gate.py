@@ -177,27 +177,6 @@ def test_a_rolling_restart_takes_nothing() -> None:
 # --- A crowd ------------------------------------------------------------------------------------
 
 
-def test_a_lost_gate_has_the_next_node_asked() -> None:
-    """Who has asked the gate alone asks the next one when the gate is lost; if none is up, it asks those that come."""
-    net = Net(*ALL)
-    holder, waiter = net.agent(await_nodes=True), net.agent(await_nodes=True)
-    net.do(holder, holder.ask(A, "write", ALL, "majority", "holder"))
-    net.do(waiter, waiter.ask_all([(A, "write", ALL, "majority")], "waiter"))
-    assert [waiter.id in queue(net, node) for node in ALL] == [True, False, False]
-    net.down(N1)
-    assert waiter.id in queue(net, N2)
-    net.do(holder, holder.end_transaction())
-    assert net.answers["waiter"].status == "have_all_locks"
-    for node in (N2, N3):
-        net.down(node)
-    late = net.agent(await_nodes=True)
-    net.do(late, late.ask(A, "write", ALL, "majority", "late"))
-    net.do(waiter, waiter.end_transaction())
-    for node in (N3, N2):
-        net.up(node)
-    assert net.answers["late"].status == "have_all_locks"
-
-
 class Contest:
     """Agents that want one id over three servers, again and again; messages come in random order.
 
