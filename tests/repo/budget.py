@@ -42,7 +42,7 @@ GROUND = ("errors", "lock_ids", "model", "ranges", "version", "words")
 ROOMS: dict[str, Room] = {
     "the ground": Room(tuple(f"locks/{name}.py" for name in GROUND), 820),
     "the face": Room((*(f"locks/{name}.py" for name in FACE), "locks/shapes"), 1_648),
-    "core": Room(("locks/core",), 4_400),
+    "core": Room(("locks/core",), 4_401),
     "runtime": Room(("locks/runtime",), 2_900),
     "node": Room(("locks/node",), 5_821),
     "the wire": Room(("locks/net",), 3_140),
@@ -61,7 +61,7 @@ ROOMS: dict[str, Room] = {
     "benchmarks": Room(("benchmarks",), 5_416),
     "examples": Room(("examples",), 3_822),
 }
-SHIPPED = 45_741  # lines of code in all packages that are shipped
+SHIPPED = 45_742  # lines of code in all packages that are shipped
 PAGES = 45
 DECISIONS = 49
 WORDS = 103_133  # of both

@@ -597,10 +597,13 @@ class Ledger:
     def _recompute_held(self, request: LockRequest) -> None:
         """Recompute whether a lock request is held, and what follows from it."""
         request.held = request.serves(request.mode, self.alive)
+        if request.seq != HIDDEN:
+            self._note_held(request)
         if not (request.held and len(request.node_requests) == 1):
             self._adjust_node_requests(request)
-        if request.seq == HIDDEN:
-            return
+
+    def _note_held(self, request: LockRequest) -> None:
+        """Note whether a lock request is held, and whether the client may still rely on it."""
         if request.held:
             if self.open:
                 self.open.pop(request.lock_id, None)

@@ -28,9 +28,9 @@ must wait. When one leaves, only the request that moves to the last index with a
 Places are integers in rising order. A conversion gets a fraction directly ahead of the entry that
 it must precede, so it overtakes no other. A *spare* request is by an agent that holds the lock by
 the grants of other nodes. No other agent gets the lock before that agent releases it. So a spare
-request is put ahead of all waiting requests that conflict with it. A request that is covered by a granted one
-is granted with it, even if a conversion was put ahead of both meanwhile. Versions come from one
-counter. Its start is an argument, so that versions keep rising across restarts.
+request is put ahead of all waiting requests that conflict with it. A request that is covered by a
+granted one is granted with it, even if a conversion was put ahead of both meanwhile. Versions come
+from one counter. Its start is an argument, so that versions keep rising across restarts.
 
 Rejected: the original's queue for each id with copies of the parents' entries ("indirect entries"),
 because copies can disagree; a count of all blockers for each waiting entry, because each hand-over
