@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 
 import pykka
 
-from locks.core.agent.lines import Lines
 from locks.core.statistics import NodeStatistics, TrafficStatistics
 from locks.errors import InvalidOption, MisuseError, NodeNotRunning
 from locks.lock_ids import shown
@@ -158,7 +157,6 @@ class Node(metaclass=Shown):
         self.executor: Background = Executor.choose() if executor is None else executor
         self.refusals: dict[str, str] = {}
         self.counters = Counters() if counters is None else counters
-        self.lines = Lines()
         self._new_agent = agents
         self._dispatch = Dispatch(
             name, self.executor, self.counters, trace, self._forget, self._broken

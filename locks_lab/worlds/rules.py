@@ -328,7 +328,7 @@ class _ContentClaims(Ledger):
             super()._adjust_node_requests(request)
             return
         for each in request.node_requests.values():
-            if not each.withdrawn and each.waits(request.mode):
+            if each.grant(request.mode) is None:
                 self._withdraw(request, each)
 
 

@@ -138,8 +138,6 @@ class ServerMachine:
             moved = requester
             requester.requests_elsewhere = requests_elsewhere
             requester.waits_elsewhere = waits_elsewhere
-        if self.table.spares:
-            changed = self._resumed(changed)
         self.changed = changed
         news = self._notifier.after(changed, moved)
         own = tuple(news.pop(agent).values())
@@ -242,12 +240,8 @@ class ServerMachine:
             requester = self.table.requesters.get(agent)
             stands = requester is not None and self.table.edge_stands(requester, waiter, holder)
             changed = self.table.remove(agent) if stands else []
-        elif report is None and waiter is not None and holder is not None:
-            changed = self.table.give_way(agent, waiter, holder)
         else:
             changed = self.table.surrender(agent, lock_id, waiter, holder)
-        if self.table.spares:
-            changed = self._resumed(changed)
         self.changed = changed
         resolved = report if changed else None
         if resolved is not None:
@@ -290,9 +284,6 @@ class ServerMachine:
             return []
         requester.requests_elsewhere = message.requests_elsewhere
         requester.waits_elsewhere = message.waits_elsewhere
-        changed = self.table.resume(requester)
-        if changed:
-            return self._changed(changed, requester)
         return self._notify(self._notifier.after([], requester=requester))
 
     def _inquire(self, message: Inquire) -> list[ServerEffect]:
@@ -318,16 +309,12 @@ class ServerMachine:
 
     # --- Notifying ------------------------------------------------------------------------------
 
-    def _changed(
-        self, changed: list[Entry], requester: Requester | None = None
-    ) -> list[ServerEffect]:
+    def _changed(self, changed: list[Entry]) -> list[ServerEffect]:
         """The effects of a step that has changed these entries; see `Notifier.after`."""
         if not changed:
             return []
-        if self.table.spares:
-            changed = self._resumed(changed)
         self.changed = changed
-        news = self._notifier.after(changed, requester)
+        news = self._notifier.after(changed)
         return self._tell(news) if news or self._watchers.any else []
 
     def _tell(self, news: News) -> list[ServerEffect]:
@@ -336,13 +323,6 @@ class ServerMachine:
         if self._watchers.any:
             effects += self._views(self.changed)
         return effects
-
-    def _resumed(self, changed: list[Entry]) -> list[Entry]:
-        """The entries, and the spare ones that move ahead now that their requester does not wait."""
-        more: list[Entry] = []
-        for requester in dict.fromkeys([entry.requester for entry in changed]):
-            more += self.table.resume(requester)
-        return [*dict.fromkeys((*changed, *more))] if more else changed
 
     def _notify(self, news: News) -> list[ServerEffect]:
         effects: list[ServerEffect] = []

@@ -129,7 +129,7 @@ class Notifier:
             if entry.granted:
                 for spare in table.spares_behind(entry)[:1]:
                     self._notify_of_spare(entry.requester, spare, news)
-            elif entry.precedes:
+            elif entry.spare:
                 for grant in table.grants_against(entry):
                     self._notify_of_spare(grant.requester, entry, news)
 

@@ -166,7 +166,6 @@ class Requester:
         waiting: How many of them wait; spare entries do not.
         requests_elsewhere: Whether it reported requests at other nodes.
         waits_elsewhere: Whether it reported that it waits at other nodes.
-        yielded: How many of its entries are yielded.
         changed_at: The version at which it last began or stopped waiting.
         waited: Whether it waited when the notifier last looked.
     """
@@ -181,7 +180,6 @@ class Requester:
         "waited",
         "waiting",
         "waits_elsewhere",
-        "yielded",
     )
 
     def __init__(self, agent: AgentId, client: str) -> None:
@@ -192,7 +190,6 @@ class Requester:
         self.waiting = 0
         self.requests_elsewhere = False
         self.waits_elsewhere = False
-        self.yielded = 0
         self.changed_at = -1
         self.waited = False
 
@@ -248,7 +245,6 @@ class Entry:
         version: The version of its last change.
         granted: Whether it is granted.
         spare: Whether it is not granted, and its agent does not wait for it.
-        yielded: Whether it was surrendered, and not granted since.
         gone: Whether it was taken out.
         blocker: The one entry that it waits for, if that is its reason to wait.
         blocking: The entries of which this one is the `blocker`.
@@ -275,7 +271,6 @@ class Entry:
         "slot",
         "spare",
         "version",
-        "yielded",
     )
 
     def __init__(self, number: int, requester: Requester, slot: Slot, mode: Mode) -> None:
@@ -290,7 +285,6 @@ class Entry:
         self.version = number
         self.granted = False
         self.spare = False
-        self.yielded = False
         self.gone = False
         self.blocker: Entry | None = None
         self.blocking: dict[Entry, None] | None = None
@@ -301,15 +295,6 @@ class Entry:
     def waits(self) -> bool:
         """Whether its agent waits for it."""
         return not (self.granted or self.spare or self.gone)
-
-    @property
-    def precedes(self) -> bool:
-        """Whether it is spare, and must be granted before all waiting entries.
-
-        A surrendered entry does not precede others while its requester waits: this could undo the
-        surrender.
-        """
-        return self.spare and not (self.yielded and self.requester.waits)
 
     def record(self, node: str) -> RequestRecord:
         """Its present state as a record."""
