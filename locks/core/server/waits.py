@@ -11,9 +11,8 @@ edges are needed. A waiting request is followed
   blocks it blocks the follower, and belongs to others. So a search passes over the agents that only
   wait in the same queue.
 
-Is that enough? Where few ids are below, all that is left out is reached by what is followed, so a
-deadlock is found with the change that closes it. Otherwise: whoever is not part of a deadlock ends
-sooner or later. When all of these have ended, each waiting request still has a followed edge, so the
+Is that enough? Nearly always a deadlock is found with the change that closes it. One whose agents also wait
+for others may be found later. Whoever is not part of a deadlock ends sooner or later. When all of these have ended, each waiting request still has a followed edge, so the
 edges lead round in a cycle. The last edge of that cycle has come with a change from which the
 notifier searches.
 """
