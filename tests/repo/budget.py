@@ -67,7 +67,7 @@ ROOMS: dict[str, Room] = {
     "the laboratory": Room(("locks_lab",), 11_571),
     "tests": Room(
         ("tests",),
-        52_193,
+        52_194,
         "what a node says in the name of another one, and keeps here; two that stop a node",
     ),
     "benchmarks": Room(("benchmarks",), 5_416),
@@ -76,7 +76,7 @@ ROOMS: dict[str, Room] = {
 SHIPPED = 45_335  # lines of code in all packages that are shipped
 PAGES = 45
 DECISIONS = 49
-WORDS = 103_250  # of both
+WORDS = 103_513  # of both
 
 
 def lines_of(room: Room) -> int:
