@@ -240,7 +240,7 @@ class Example(NamedTuple):
 
 
 EXAMPLES = {
-    "hasty": Example(random_worlds, "terms fall"),
+    "hasty": Example(random_worlds, "terms fall|two leaders with the same term"),
     "eager": Example(a_question_that_takes_long, "these wait for each other's state"),
     "retrying": Example(rare_worlds, "carried out twice|carries out the call"),
     "loud": Example(random_worlds, "loses|follows None"),
