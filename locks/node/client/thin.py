@@ -28,8 +28,9 @@ from weakref import ref
 import gevent
 import pykka
 
-from locks.core.agent.machine import Object
-from locks.core.thin import Granted, Thin
+from locks.core.agent.machine import GRANTED, Object
+from locks.core.messages import AgentMessage, Remove, Request
+from locks.core.thin import Granted, Remote, Thin
 from locks.model import LockId, agent_numbered, covers
 from locks.node.client.acquisitions import Acquisition
 from locks.node.client.agent import Agent
@@ -51,6 +52,7 @@ from locks.runtime.monitor import (
 )
 
 if TYPE_CHECKING:
+    from locks.node.peers.cluster import Cluster
     from locks.runtime.inline import Journal
 
 __all__ = ["ThinLocks"]
@@ -64,6 +66,7 @@ class Home(NodePort, Protocol):
     """The part of a node that thin locks need besides."""
 
     running: bool
+    cluster: Cluster | None
     server: Server
     holders: Holders[Agent]
 
@@ -80,10 +83,11 @@ class ThinLocks(Thin):
     Args:
         node: The node.
         journal: The journal of its turn.
-        usable: Whether there may be any: the node is alone, and real.
+        usable: Whether there may be any: the node is real.
 
     Attributes:
         agents: The agents of the thin transactions, the oldest first.
+        asking: Those that wait for the answer of another node's lock server, by their numbers.
         usable: See above.
         pause: How many locks take the usual way before the next thin one.
         monitor: The monitor of all clients that had thin locks.
@@ -92,6 +96,7 @@ class ThinLocks(Thin):
     def __init__(self, node: Home, journal: Journal, usable: bool) -> None:
         super().__init__(node.server.machine)
         self.agents: dict[Agent, None] = {}
+        self.asking: dict[int, Agent] = {}
         self.usable = usable
         self.pause = 0
         self.monitor = Monitor(self._client_down, surely=True)
@@ -110,6 +115,11 @@ class ThinLocks(Thin):
             self.pause -= 1
             return False
         return self.usable and Agent.spans is None
+
+    def fits(self, nodes: tuple[str, ...]) -> bool:
+        """Whether locks on these nodes may be thin: on this one while it has no others, and on one other."""
+        cluster = self._node.cluster
+        return cluster is None or (len(nodes) == 1 and nodes != self._here)
 
     def begin(self, agent: Agent, keep: Callable[[Agent], object]) -> bool:
         """Begin a thin transaction of the caller.
@@ -133,7 +143,7 @@ class ThinLocks(Thin):
         call: PendingCall,
         acquisition: Acquisition | None = None,
     ) -> bool:
-        """Have a client hold a lock by its implicit transaction, if nobody else is interested in it.
+        """Have a client hold a lock by its implicit transaction, if nobody else is interested in it; or request it on another node.
 
         Args:
             client: The client.
@@ -144,7 +154,7 @@ class ThinLocks(Thin):
             acquisition: That of an `RLock`.
 
         Returns:
-            Whether it has it; else it must take the usual way.
+            Whether it has it, or waits for the answer (`PendingCall.sent`); else it must take the usual way.
         """
         watch = self._watch(client)
         if watch is None:
@@ -237,7 +247,10 @@ class ThinLocks(Thin):
             keep(agent)
             agent.acquired().enter(lock_id, acquisition)
             return True
-        if not self._may_be_thin(client, watch) or not self.is_free(lock_id):
+        if not self._may_be_thin(client, watch):
+            return False
+        here = wanted[2] == self._here
+        if not (self.is_free(lock_id) if here else self._may_ask(agent, wanted)):
             return False
         if agent is None or not agent.is_alive():
             reference = agent_numbered(node.new_number(), node.name)
@@ -252,20 +265,34 @@ class ThinLocks(Thin):
             acquired = agent.acquired()
             acquired.enter(lock_id, acquisition)
             acquired.ask(lock_id, acquisition)
-        self.put(agent, wanted, node.clock(), call)
+        if here:
+            self.put(agent, wanted, node.clock(), call)
+        else:
+            self._ask(agent, wanted, call)
         return True
 
     def grant(self, agent: Agent, wanted: Object, call: PendingCall) -> int | None:
-        """Have a thin transaction hold a lock; returns the token, or `None` if it must take the usual way."""
+        """Have a thin transaction hold a lock, or request it on another node (`PendingCall.sent`).
+
+        Returns:
+            The token; `None` if it was requested, or must take the usual way.
+        """
         lock_id, _, nodes, _ = wanted
-        if agent not in self.agents or nodes != self._here or type(lock_id[-1]) is tuple:
+        if agent not in self.agents or type(lock_id[-1]) is tuple or Agent.spans is not None:
             return None
-        if Agent.spans is not None:
+        if not self.fits(nodes):
             return None
-        return self.give(agent, wanted, self._node.clock(), call)
+        if nodes == self._here:
+            return self.give(agent, wanted, self._node.clock(), call)
+        if self._may_ask(agent, wanted):
+            self._ask(agent, wanted, call)
+        return None
 
     def release_of(self, agent: Agent, lock_id: LockId) -> bool:
         """Release a thin lock of an implicit transaction, which ends with its last one; returns whether it was one."""
+        if agent.remote is not None:
+            held = agent.remote.held
+            return len(held) == 1 and held[0][0][0] == lock_id and self.end(agent)
         granted = self.held.get(lock_id)
         if granted is None or granted.holder is not agent:
             return False
@@ -289,6 +316,12 @@ class ThinLocks(Thin):
         """End a thin transaction; returns whether it was one."""
         if agent not in self.agents or not agent.is_alive():
             return False
+        remote = agent.remote
+        if remote is not None:
+            if remote.asked is not None:
+                return False
+            self._send(agent, remote.node, Remove(agent.id))
+            self._next_pause = SHORTEST
         for lock_id in agent.thin_ids:
             granted = self.held.get(lock_id)
             if granted is not None and granted.holder is agent:
@@ -309,6 +342,53 @@ class ThinLocks(Thin):
         node = self._node
         node.server.times.add_hold(granted.wanted[0], node.clock() - granted.since)
 
+    # --- On another node --------------------------------------------------------------------------
+
+    def _may_ask(self, agent: Agent | None, wanted: Object) -> bool:
+        """Whether a transaction, or a new one, may request a lock on another node."""
+        (name,) = wanted[2]
+        if name not in self._node.alive or name in self._node.silent:
+            return False
+        if agent is None or not agent.is_alive() or agent.remote is None:
+            return True
+        return agent.remote.may_ask(wanted)
+
+    def _ask(self, agent: Agent, wanted: Object, call: PendingCall) -> None:
+        """Request a lock on another node."""
+        lock_id, mode, (name,), _ = wanted
+        call.renew()  # from now on it can be woken
+        before = agent.remote or Remote(name)
+        agent.remote = before._replace(asked=(wanted, call))
+        self.asking[agent.id.created] = agent
+        self._send(agent, name, Request(agent.id, agent.name, lock_id, mode))
+        call.sent = True
+
+    def _send(self, agent: Agent, name: str, message: Request | Remove) -> None:
+        cluster = self._node.cluster
+        assert cluster is not None
+        cluster.send_to_server(name, agent.id, message)
+        cluster.flush()
+
+    def answered(self, speaker: str, number: int, message: AgentMessage) -> bool:
+        """Take in a message to an agent, in a turn for what is thin, if it grants what the agent asks; returns whether it does."""
+        agent = self.asking.get(number)
+        if agent is None or agent.remote is None or agent.remote.asked is None:
+            return False
+        call: PendingCall = agent.remote.asked[1]
+        after = agent.remote.granted(speaker, agent.id, message)
+        if after is None:
+            return False
+        agent.remote = after
+        del self.asking[number]
+        call.token = after.held[-1][1].since
+        call.answer(GRANTED)
+        return True
+
+    def asked_at(self) -> set[str]:
+        """The nodes whose answers are awaited. Not in a turn, so that nothing is inflated."""
+        remotes = [agent.remote for agent in list(self.asking.values())]
+        return {each.node for each in remotes if each is not None}
+
     # --- In a usual turn --------------------------------------------------------------------------
 
     def inflate(self) -> None:
@@ -319,6 +399,8 @@ class ThinLocks(Thin):
             if agent.is_alive():
                 agent.make_machine()
                 node.take_in(agent)
+                if agent.remote is not None:
+                    self._inflate_remote(agent, agent.remote)
         for event, args, granted in self.steps():
             if granted is None:
                 node.server.carry_out((event, args))
@@ -329,11 +411,26 @@ class ThinLocks(Thin):
             agent.event(agent.machine.ask_told, granted.wanted, records, granted.call)
         journal.conclude()
 
+    def _inflate_remote(self, agent: Agent, remote: Remote) -> None:
+        for wanted, record, call in remote.held:
+            agent.event(agent.machine.ask_told, wanted, (record,), call)
+        if remote.asked is not None:
+            wanted, call = remote.asked
+            if call.sent:
+                agent.event(agent.machine.has_asked, wanted, call)
+            else:  # interrupted; it may be sent twice
+                agent.event(agent.machine.ask_all, (wanted,), call)
+
     def conclude(self) -> None:
         """The inflation was committed."""
         if self.agents:
             self.pause = self._next_pause
             self._next_pause = min(2 * self.pause, LONGEST)
+        for agent in self.agents:
+            if agent.remote is not None and agent.remote.asked is not None:
+                agent.remote.asked[1].waiter.wake()  # to wait in the usual way
+            agent.remote = None
+        self.asking.clear()
         self.agents.clear()
         super().conclude()
         self._journal.thin = False
@@ -343,6 +440,7 @@ class ThinLocks(Thin):
         for agent in list(self.agents):
             agent.leave_to_parent()
         self.agents.clear()
+        self.asking.clear()
         super().conclude()
         self._journal.thin = False
 
