@@ -384,11 +384,6 @@ class ThinLocks(Thin):
         call.answer(GRANTED)
         return True
 
-    def asked_at(self) -> set[str]:
-        """The nodes whose answers are awaited. Not in a turn, so that nothing is inflated."""
-        remotes = [agent.remote for agent in list(self.asking.values())]
-        return {each.node for each in remotes if each is not None}
-
     # --- In a usual turn --------------------------------------------------------------------------
 
     def inflate(self) -> None:

@@ -323,7 +323,7 @@ class Cluster:
 
     def _awaited(self) -> set[str]:
         """The other nodes at which agents of ours wait."""
-        nodes: set[str] = self.node.thin.asked_at()
+        nodes: set[str] = set()
         for agent in list(self.node.agents_by_id.values()):  # threads add to it
             nodes |= agent.machine.waits_at
         return nodes & self.members
