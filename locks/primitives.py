@@ -109,9 +109,9 @@ class Lock(Movable, ClientBlock, metaclass=Shown):
             check_timeout(timeout)
         if self._nodes is not None or self._require is not None or type(self.lock_id[-1]) is tuple:
             return False
-        if node.cluster is not None and (at_once or not node.thin.fits(scope.nodes)):
+        if (is_in_event_loop() and not at_once) or not node.thin.is_due():
             return False
-        return (at_once or not is_in_event_loop()) and node.thin.is_due()
+        return node.cluster is None or (not at_once and node.thin.fits(scope.nodes))
 
     def __repr__(self) -> str:
         return f"<Lock {self.mode} {show(self.lock_id)}>"

@@ -250,8 +250,8 @@ class Node(metaclass=Shown):
         ref = agent_numbered(self.new_number(created), self.name)
         name = labelled(client, label, self.program, here)
         agent = self._new_agent(self, ref, client, name, here=here, **options)
-        may_be_thin = here and agent.is_plain and (self.cluster is None or self._is_on_one)
-        if may_be_thin and keep and self.thin.is_due() and self.thin.begin(agent, keep):
+        may_be_thin = here and keep is not None and agent.is_plain and self.thin.is_due()
+        if may_be_thin and keep and self._fits_thin() and self.thin.begin(agent, keep):
             return agent
         agent.make_machine()
         let_go = agent.let_go  # there may be no memory for it when it is needed
@@ -281,10 +281,10 @@ class Node(metaclass=Shown):
             insist(let_go)
             raise
 
-    @property
-    def _is_on_one(self) -> bool:
-        """Whether all locks are taken on one other node."""
-        return self.scope is not None and self.thin.fits(self.scope.nodes)
+    def _fits_thin(self) -> bool:
+        """Whether its locks may be thin."""
+        where = self.scope
+        return self.cluster is None or (where is not None and self.thin.fits(where.nodes))
 
     def take_in(self, agent: Agent) -> None:
         """Begin the transaction of an agent that was thin; in a turn. Calling it again has no effect."""

@@ -88,8 +88,7 @@ class RLock(ClientBlock):
         client = self._lock.client()
         scope = self._lock.where(node)
         wanted: Object = (self.lock_id, self.mode, *scope)
-        is_here = acquisition is None and node.cluster is None
-        may_be_thin = is_here and self._lock.may_be_thin(node, scope, timeout)
+        may_be_thin = acquisition is None and self._lock.may_be_thin(node, scope, timeout)
         acquisition = acquisition or Acquisition()
         if may_be_thin and self._acquire_thin(node, client, wanted, hold, acquisition):
             return True

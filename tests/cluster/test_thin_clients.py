@@ -200,6 +200,7 @@ def one(nodes: Nodes) -> Iterator[tuple[Node, Node]]:
     client.thin.pause = 0
     with stand_in(client):
         yield server, client
+    nodes.stop()
 
 
 def asks(server: Node, lock_id: Any = ID) -> list[str]:
@@ -349,7 +350,7 @@ def test_a_killed_client_leaves_nothing(one: tuple[Node, Node], answered: bool) 
 
     with nullcontext() if answered else server.turn._lock:  # the server answers nothing meanwhile
         greenlet = gevent.spawn(client_of_lock)
-        eventually(lambda: asks(server) if answered else client.thin.asking)
+        eventually(lambda: asks(server) if answered else client.thin.agents or client.agents_by_id)
         greenlet.kill()
     eventually(lambda: is_quiet(server, client))
     eventually(lambda: not asks(server))
@@ -360,7 +361,7 @@ def test_whoever_stops_ends_the_wait(one: tuple[Node, Node]) -> None:
     server, client = one
     with server.turn._lock:
         greenlet = gevent.spawn(lambda: _said(lambda: locks.Lock(ID).acquire()))
-        eventually(lambda: client.thin.asking)
+        eventually(lambda: client.thin.asking or client.agents_by_id)
         client.stop()
         assert "was stopped" in greenlet.get(timeout=LIMIT)
     eventually(lambda: not asks(server))

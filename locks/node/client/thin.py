@@ -123,8 +123,8 @@ class ThinLocks(Thin):
 
     def fits(self, nodes: tuple[str, ...]) -> bool:
         """Whether locks on these nodes may be thin: on this one while it has no others, and on one other."""
-        cluster = self._node.cluster
-        return cluster is None or (len(nodes) == 1 and nodes != self._here)
+        is_alone = self._node.cluster is None
+        return len(nodes) == 1 and (nodes == self._here) is is_alone
 
     def begin(self, agent: Agent, keep: Callable[[Agent], object]) -> bool:
         """Begin a thin transaction of the caller.
@@ -255,7 +255,9 @@ class ThinLocks(Thin):
         if not self._may_be_thin(client, watch):
             return False
         here = wanted[2] == self._here
-        if not (self.is_free(lock_id) if here else self._may_ask(agent, wanted)):
+        if not here and (acquisition is not None or not self._may_ask(agent, wanted)):
+            return False
+        if here and not self.is_free(lock_id):
             return False
         if agent is None or not agent.is_alive():
             reference = agent_numbered(node.new_number(), node.name)
