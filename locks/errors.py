@@ -52,6 +52,7 @@ __all__ = [
     "TransactionEnded",
     "WaitsForItself",
     "anew",
+    "are_needed",
     "assert_never",
     "causes",
     "listed",
@@ -220,11 +221,11 @@ class CannotServe(NodeNotRunning):
 
 
 class LimitExceeded(OperatingError):
-    """This program may have no more of something at a lock server (`LOCKS_LIMITS`); only this call was refused.
+    """This program may have no more of something at another node, such as a lock server (`LOCKS_LIMITS`); only this call was refused.
 
     Attributes:
-        node: The lock server.
-        what: What is limited: `requests`, `waits`, `watches` or `transactions`.
+        node: The other node.
+        what: What is limited: `requests`, `waits`, `watches` or `transactions`; or `asks`, of actors that have not answered yet.
         limit: How many each program may have there.
         present: How many this program had.
     """
@@ -380,6 +381,11 @@ def nearest(word: str, words: Iterable[str]) -> str:
 
 
 _PLURAL = {"has": "have", "was": "were", "runs": "run"}
+
+
+def are_needed(servers: int) -> str:
+    """How many servers are needed, in a sentence."""
+    return f"{servers} {'is' if servers == 1 else 'are'} needed"
 
 
 def causes(by_name: Mapping[str, str]) -> str:

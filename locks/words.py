@@ -220,8 +220,8 @@ class RequestRecord(Value, frozen=True):
         client: A readable name of the agent's client.
         lock_id: The requested lock.
         mode: The requested mode.
-        state: `"granted"`, `"waiting"`, `"spare"` or `"gone"`. A spare request is queued, and is granted in
-            its turn, but its agent does not wait for it: the agent holds the lock by its other nodes.
+        state: `"granted"`, `"waiting"`, `"spare"` or `"gone"`. A spare request is granted before all
+            that wait. Its agent does not wait for it: it holds the lock by its other nodes.
         place: Its position in the queue; of two related requests, the one with the smaller place is ahead. A
             holder of a unit of a counted lock is ahead of all requests that wait for one; its place also
             says which unit it holds (`unit_at`).

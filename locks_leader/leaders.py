@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from locks.cli.observing import NOTHING, add_looking, answer, table
+from locks.cli.observing import NOTHING, add_looking, answer, known_at, table
 from locks.facts.around import ELECTION_ID, ElectionFact, ElectionLock, elections, group_name
 from locks.facts.data import as_json, member_as_data
 from locks.facts.gather import look_around, own_servers, requests
@@ -53,7 +53,7 @@ def _run(options: argparse.Namespace) -> int:
     data = {"elections": [_as_data(each) for each in found]}
     rows = [row for each in found for row in _as_rows(each)]
     there = f" {options.name!r}. There is: {', '.join(names)}" if options.name and names else ""
-    text = table(HEADS, rows) if rows else f"There is no election{there}."
+    text = table(HEADS, rows) if rows else f"There is no election{there}{known_at(silent)}."
     is_led = options.name is None or any(each.leader for each in found)
     return answer(options, data, text, silent.items(), 0 if is_led else NOTHING)
 

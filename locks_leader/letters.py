@@ -96,6 +96,8 @@ def check(letter: Letter) -> None:
                 if not isinstance(letter.sender, pykka.ActorRef) or type(message) not in MESSAGES:
                     raise BadMessage("it is of no instance")
                 if hasattr(message, "term"):
+                    if type(message.term) is not int:
+                        raise BadMessage(f"{message.term!r:.100} is no term")
                     check_version(message.term)
             except BadMessage as error:
                 text = f"{letter!r:.200} is not a message of an election: {error}"

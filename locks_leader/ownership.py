@@ -289,7 +289,7 @@ class Participant(Behaviour):
         if self._id is None or message.id != self._id:
             return
         if isinstance(message, FromParticipant):
-            self._received(message.participant, message.message)
+            self._received(message.sender, message.message)
         elif self.session is None:
             self.part.agreements = message.agreements
             self._told(message.message)

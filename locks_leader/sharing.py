@@ -19,7 +19,7 @@ class FromParticipant(Message, frozen=True):
     """A participant's message to the session `id`."""
 
     id: SessionId
-    participant: Reference
+    sender: Reference
     message: ToSession
 
 
@@ -29,6 +29,11 @@ class FromSession(Message, frozen=True):
     id: SessionId
     agreements: Number
     message: ToParticipant
+
+    @property
+    def sender(self) -> str:
+        """The node of the session."""
+        return self.id[1]
 
 
 letters("ownership", FromParticipant | FromSession | ToSession | ToParticipant)

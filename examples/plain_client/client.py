@@ -135,9 +135,9 @@ class Client:
         elif self.links[0].state == "granted" or self.held:
             if len(granted) >= self.majority and not self.held:
                 self.held = True
-                for link in self.links:  # nobody is to give way for what is not needed
-                    if link.state == "waiting":
-                        self.request(link)
+                for link in [each for each in self.links if each.state == "waiting"]:
+                    self.tell(link, "release", self.lock_id, None)
+                    self.request(link)  # ahead of all that wait
             self.confirm(granted)
         if self.lock_id and not self.held:  # the first one decides who is next
             for link in self.links if self.links[0].state == "granted" else self.links[:1]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from locks.cli.observing import add_looking, answer, table
+from locks.cli.observing import add_looking, answer, known_at, table
 from locks.core.facts import MemberFact
 from locks.facts.around import group_name, groups
 from locks.facts.data import as_json, member_as_data
@@ -32,7 +32,9 @@ def _run(options: argparse.Namespace) -> int:
     by_group = groups(found.facts)
     data = {"groups": [_as_data(facts) for facts in by_group.values()]}
     rows = [_as_row(fact) for facts in by_group.values() for fact in facts]
-    text = table(HEADS, rows) if rows else "There is no group with members."
+    text = (
+        table(HEADS, rows) if rows else f"There is no group with members{known_at(found.silent)}."
+    )
     return answer(options, data, text, found.silent)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, TextIO
 
 from locks.cli.joining import add_options, join
@@ -28,6 +28,7 @@ __all__ = [
     "answer",
     "find_agent",
     "joined",
+    "known_at",
     "print_json",
     "refused",
     "say_silent",
@@ -134,6 +135,11 @@ def answer(
             print(text, file=to)
         say_silent(silent)
     return status
+
+
+def known_at(silent: Collection[object]) -> str:
+    """Where what was not found is not: nothing is known of servers that did not answer."""
+    return " on the servers that answered" if silent else ""
 
 
 def say_silent(silent: Sequence[tuple[str, str]]) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from locks.cli.observing import MOMENT, NOTHING, add_looking, print_json, say_silent, table
 from locks.cli.restart import BREATH, before_restart
 from locks.core.facts import NodeFact
-from locks.errors import InvalidOption, causes
+from locks.errors import InvalidOption, are_needed, causes
 from locks.facts.around import ELECTION_ID, standing
 from locks.facts.data import tree_as_data
 from locks.facts.gather import can_do_once, lock_servers, memories, own_servers, requests
@@ -80,7 +80,7 @@ def _run(options: argparse.Namespace) -> int:
     apart = f", because each lock is on {known.copies} of them" if known.copies else ""
     answer = "answers" if len(facts) == 1 else "answer"
     lacks = f", but {len(refusing)} of these will not serve this program" if refusing else ""
-    text = f"{len(facts)} of {servers} lock servers {answer}{lacks}; {_are_needed(needed)}{apart}: {locks} be taken."
+    text = f"{len(facts)} of {servers} lock servers {answer}{lacks}; {are_needed(needed)}{apart}: {locks} be taken."
     wrong = [] if enough else [text]
     wrong += [f"{causes(refusing)}."] if refusing else []
     if enough and not once:
@@ -140,11 +140,6 @@ def _run(options: argparse.Namespace) -> int:
             )
         say_silent(found.silent)
     return NOTHING if wrong else 0
-
-
-def _are_needed(needed: int) -> str:
-    """How many servers are needed."""
-    return f"{needed} {'is' if needed == 1 else 'are'} needed"
 
 
 def _await_once(refusing: Collection[str], timeout: float) -> tuple[bool, str]:

@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from locks.cli.ids import ID_HELP, near, parse_id
-from locks.cli.observing import NOTHING, add_looking, answer, find_agent
+from locks.cli.observing import NOTHING, add_looking, answer, find_agent, known_at
 from locks.facts.data import fact_as_data
 from locks.facts.gather import waits
 from locks.facts.graph import WaitReport
@@ -51,7 +51,9 @@ def _run(options: argparse.Namespace) -> int:
     lines = why(graph, agents)
     data = _as_data(graph, agents, lines) | ({"near": meant} if meant else {})
     there = f" There is: {', '.join(meant)}." if meant else ""
-    text = "\n".join(lines) or f"No transaction holds or requests {options.what}.{there}"
+    text = "\n".join(lines) or (
+        f"No transaction holds or requests {options.what}{known_at(graph.silent)}.{there}"
+    )
     return answer(options, data, text, graph.silent, 0 if lines else NOTHING)
 
 

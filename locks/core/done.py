@@ -62,6 +62,7 @@ __all__ = [
     "are_set",
     "can_be_set",
     "extended",
+    "forgetful",
     "grants_over",
     "read",
     "shifted",
@@ -280,12 +281,23 @@ def why_not(name: str, fact: MarkFact, servers: Collection[str]) -> str:
     """Why the answer of a server does not count for a client of these servers; empty if it is the grant alone that may be missing."""
     if set(fact.servers) != set(servers):
         return f"{name} was not started with the servers {', '.join(servers)}; start it with all of them"
-    if not fact.complete:
+    return forgetful(name, fact.complete, fact.trouble)
+
+
+def forgetful(name: str, complete: bool, trouble: str) -> str:
+    """Why a server can't say what is done; empty if it can.
+
+    Args:
+        name: Its name.
+        complete: Whether it knows all marks that it may have to know.
+        trouble: Why it can't write its state file; empty if it can.
+    """
+    if not complete:
         return (
             f"{name} has begun without a memory, and the others have not told what is done; if a majority of "
             "the servers has lost its memory, restart all of them to begin anew"
         )
-    return f"{name} can't write its state file: {fact.trouble}" if fact.trouble else ""
+    return f"{name} can't write its state file: {trouble}" if trouble else ""
 
 
 def are_set(

@@ -75,9 +75,8 @@ class Knowledge(Message, frozen=True):
 class Request(Message, frozen=True):
     """Request a lock; contains the agent's standing at other nodes (see `StandingElsewhere`).
 
-    A *spare* request is queued and granted like others, but its agent does not wait for it: it
-    holds the lock by the grants of other nodes. Another request for the same id makes the waiting
-    requests there spare, or needed again.
+    A *spare* request is put ahead of all that wait. Its agent does not wait for it: it holds the
+    lock by the grants of other nodes.
     """
 
     agent: AgentId
@@ -100,8 +99,7 @@ class Release(Message, frozen=True):
 class Surrender(Message, frozen=True):
     """Give up a lock id for one edge; refused if that edge no longer exists.
 
-    With an edge and without a report, the agent *gives way* to a spare request: the spare request
-    is put ahead of the agent's requests there. Otherwise these keep their places.
+    With an edge and without a report, the edge is of a spare request, whose agent holds the lock.
 
     Attributes:
         agent: The agent that surrenders.

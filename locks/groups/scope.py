@@ -31,8 +31,8 @@ from locks.groups.table import (
 from locks.lock_ids import size_of
 from locks.net.actors import Local
 from locks.net.budgets import MOST_MEMBERSHIPS, Tally
-from locks.net.exchange import check_speaker
 from locks.net.messages import Tell as Letter
+from locks.net.messages import check_speaker
 from locks.node.client.clients import label_of
 from locks.node.node import Node
 from locks.node.services import Member

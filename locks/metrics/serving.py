@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler
 
-from locks.errors import InvalidOption, OperatingError
+from locks.errors import InvalidOption, OperatingError, are_needed
 from locks.lock_ids import shown
 from locks.metrics.collecting import (
     collector,
@@ -71,7 +71,7 @@ def health(path: str) -> tuple[str, str] | None:
     if path == "/readyz" and node.cluster is not None and node.cluster.network.is_about_to_end:
         return DOWN, "the node is about to end, and takes nothing new"
     known, connected, needed = node.turn.ask(servers_of, node)
-    text = f"{connected} of {known} lock servers can be asked; {needed} {'is' if needed == 1 else 'are'} needed"
+    text = f"{connected} of {known} lock servers can be asked; {are_needed(needed)}"
     if path == "/readyz" and connected >= needed and (why := node.turn.ask(why_not_once, node)):
         return DOWN, f"{text}; {why}"
     return OK if connected >= needed or path == "/healthz" else DOWN, text

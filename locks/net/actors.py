@@ -28,7 +28,7 @@ import pykka
 from pykka._envelope import Envelope
 from pykka.messages import ProxyCall, _ActorStop
 
-from locks.errors import LocksError, MisuseError, OperatingError, assert_never
+from locks.errors import LimitExceeded, LocksError, MisuseError, OperatingError, assert_never
 from locks.lock_ids import shown
 from locks.net.budgets import MOST_CALLS, MOST_LINKS, MOST_MONITORS, check_budget
 from locks.net.exchange import NOCONNECTION, Exchange
@@ -386,7 +386,7 @@ class Actors:
             error = pykka.ActorDeadError(f"no answer from {ref}: {answer}")
         elif isinstance(answer, bytes):
             try:
-                value = self.values.unpack(answer)
+                value = self.values.unpack(answer, ref.node)
             except BadMessage as wrong:
                 text = f"the answer of {ref} can't be read: {wrong}"
                 future.set_exception((RemoteError, RemoteError(text), None))
@@ -501,7 +501,7 @@ class Actors:
             case Down():
                 node, told = self._monitors.get(frame.number, ("", None))
                 if told is not None and node == speaker:
-                    reason = self._reason_in(frame.reason)
+                    reason = self._reason_in(frame.reason, speaker)
                     del self._monitors[frame.number]
                     told(reason)
             case Link():
@@ -515,15 +515,15 @@ class Actors:
                 local = self._find(frame.to)
                 if local is not None and local.subject is not None:
                     self._check_exits(local)
-                    reason = self._reason_in(frame.reason)
+                    reason = self._reason_in(frame.reason, speaker)
                     self.executor.run_soon(exit_client, local.subject, reason)
             case _:
                 assert_never(frame)
 
-    def _reason_in(self, reason: bytes) -> Any:
+    def _reason_in(self, reason: bytes, speaker: str) -> Any:
         """The reason of an end; whoever waits for it is told, even if it is of a kind that is not known here."""
         try:
-            return self.values.unpack(reason)
+            return self.values.unpack(reason, speaker)
         except StrangeMessage as error:
             return str(error)
 
@@ -538,7 +538,7 @@ class Actors:
         if local.deliver is not None:
             local.deliver(frame.payload, speaker)
         elif isinstance(local.subject, pykka.ActorRef):  # greenlets and threads have no inbox
-            self.executor.run_soon(_tell, local.subject, self.values.unpack(frame.payload))
+            self.executor.run_soon(_tell, local.subject, self.values.unpack(frame.payload, speaker))
 
     def _asked(self, speaker: str, frame: Ask) -> None:
         number, local = frame.number, self._find(frame.to)
@@ -549,8 +549,13 @@ class Actors:
             self._fail(speaker, number, MisuseError(local.closed))
             return
         waiting = self._waiting.get(speaker, 0) + 1
-        check_budget(waiting, MOST_CALLS, "calls that wait for an answer")
-        request = self.values.unpack(frame.payload)
+        if waiting > MOST_CALLS:  # an actor may hang: who asks has done nothing wrong
+            here, most = self.node, MOST_CALLS
+            text = f"actors on {here} have not answered {most:,} asks of {speaker} yet; no more may wait: find out which actor does not answer"
+            error = LimitExceeded(text, node=here, what="asks", limit=most, present=most)
+            self._fail(speaker, number, error)
+            return
+        request = self.values.unpack(frame.payload, speaker)
         self._waiting[speaker] = waiting
         caller = _Caller(speaker, self._exchange.link_to(speaker))
         self.executor.run_soon(self._ask, local.subject, request, caller, number)

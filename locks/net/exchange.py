@@ -41,6 +41,7 @@ from locks.net.messages import (
     ToAgent,
     ToServer,
     brief,
+    check_speaker,
     decode,
     encode,
 )
@@ -51,17 +52,11 @@ if TYPE_CHECKING:
     from locks.net.notices import Notices
     from locks.net.relay import AnyLink
 
-__all__ = ["NOCONNECTION", "Exchange", "Parts", "check_speaker"]
+__all__ = ["NOCONNECTION", "Exchange", "Parts"]
 
 NOCONNECTION: Final = "noconnection"
 Told = Callable[[bool, Any], object]
 """Called with `True` and the answer to a call, or with `False` and the reason why there is none."""
-
-
-def check_speaker(node: str, speaker: str) -> None:
-    """Raise `BadMessage` if a node speaks for something of another one."""
-    if node != speaker:
-        raise BadMessage(f"{speaker} speaks for something of {brief(node)}")
 
 
 class Parts(Protocol):

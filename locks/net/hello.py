@@ -178,8 +178,12 @@ def read_hello(body: bytes, own: str, expected: str | None = None) -> Peer:
             cause="name",
             told=f"it expects {expected}, but this is {name}; its address is wrong",
         )
-    if expected is not None and hello.to != own:
-        raise Refused(f"it answers {hello.to}, but this is {own}", cause="name")
+    if hello.to != own:
+        raise Refused(
+            f"it expects {hello.to}, but this is {own}; its address is wrong",
+            cause="name",
+            told=f"found {own} there instead of {hello.to}; the name or the address is wrong",
+        )
     return Peer(name, hello.incarnation, hello.kind == "client", hello.ticktime)
 
 

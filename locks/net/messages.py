@@ -59,6 +59,7 @@ __all__ = [
     "StrangeMessage",
     "beginning",
     "brief",
+    "check_speaker",
     "checked",
     "decode",
     "decode_part",
@@ -88,6 +89,12 @@ class StrangeMessage(BadMessage):
 def brief(value: Any) -> str:
     """A value, cut, as an error shows it."""
     return shown(value)[:BRIEF]
+
+
+def check_speaker(node: str, speaker: str) -> None:
+    """Raise `BadMessage` if a node speaks for something of another one."""
+    if node != speaker:
+        raise BadMessage(f"{speaker} speaks for something of {brief(node)}")
 
 
 # --- To lock servers and agents ---------------------------------------------------------------------

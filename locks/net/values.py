@@ -5,7 +5,7 @@ a greenlet or a thread; or a *letter*. All else is refused: it would arrive as s
 extension of it: a tuple, a dictionary with keys other than text, an integer of more than 64 bits, a reference, and a letter.
 
 A letter is a message of a closed union of Structs, such as those of elections. Its fields may be any of these values, and are checked
-against its annotations when it arrives.
+against its annotations when it arrives. A letter that has a `sender`, an actor or the name of a node, must come from there.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from locks.net.messages import (
     BadMessage,
     StrangeMessage,
     beginning,
+    check_speaker,
     checked,
     encoded,
     integer_bytes,
@@ -39,6 +40,7 @@ __all__ = ["Reference", "Unsendable", "Values", "letters"]
 
 DEPTH: Final = 100  # of nested values
 MOST_ALIKE: Final = 100  # keys of a dictionary
+MOST_PARTS: Final = 500_000  # numbers, texts, lists and so on in one value
 LEAST, MOST = -(1 << 63), (1 << 64) - 1  # what MessagePack has integers for
 PLAIN: Final = frozenset((str, int, float, bool, bytes, NoneType))
 TUPLE, MAPPING, REFERENCE, LETTER, LARGE_INT = 1, 2, 3, 4, 5
@@ -93,6 +95,37 @@ def letters(name: str, union: Any) -> None:
     _name_of.update(dict.fromkeys(kinds, name))
 
 
+# What follows the first byte of a value: so many bytes that say how many follow these, and so many more.
+_EXTENSIONS: Final = (0xC7, 0xC8, 0xC9, 0xD4, 0xD5, 0xD6, 0xD7, 0xD8)
+_AFTER: Final = {
+    **{0xA0 + size: (0, size) for size in range(32)},
+    **{start + log: (1 << log, start == 0xC7) for start in (0xC4, 0xC7, 0xD9) for log in range(3)},
+    **{0xD4 + log: (0, 1 + (1 << log)) for log in range(5)},
+    **{start + log: (0, 1 << log) for start in (0xCC, 0xD0) for log in range(4)},
+    **{0xCA: (0, 4), 0xCB: (0, 8), 0xDC: (0, 2), 0xDD: (0, 4), 0xDE: (0, 2), 0xDF: (0, 4)},
+}
+
+
+def parts_left(data: memoryview, most: int) -> int:
+    """How many parts less than `most` the bytes of a value have; stops below 0.
+
+    A decoder that made them first would take gigabytes, and seconds of the turn.
+    """
+    at, end = 0, len(data)
+    while at < end and most >= 0:
+        most -= 1
+        digits, more = _AFTER.get(data[at], (0, 0))
+        size = at + 1 + digits
+        after = size + more + int.from_bytes(data[at + 1 : size], "big")
+        if data[at] in _EXTENSIONS and data[size : size + 1] != _LARGE:
+            most = parts_left(data[size + 1 : after], most)
+        at = after
+    return most
+
+
+_LARGE: Final = bytes((LARGE_INT,))
+
+
 class Values:
     """Packs and unpacks values for one node. In its turn.
 
@@ -105,6 +138,7 @@ class Values:
         self._where = where
         self._ref = ref
         self._encode = msgspec.msgpack.Encoder(enc_hook=self._references).encode
+        self._speaker = ""  # the node whose value is unpacked
 
     def pack(self, value: Any) -> bytes:
         """The bytes of a value.
@@ -116,22 +150,30 @@ class Values:
             packed = _encode(self._plain(value, DEPTH))
         except UnicodeEncodeError as error:
             raise Unsendable(f"{shown(value)} can't be sent to another node: {error}") from None
+        if len(packed) > MOST_PARTS and parts_left(memoryview(packed), MOST_PARTS) < 0:
+            raise Unsendable(
+                f"{shown(value)} has more than {MOST_PARTS:,} parts, the most that can be sent to another node; send it in several messages, or "
+                "as bytes"
+            )
         if len(packed) > LARGEST_PAYLOAD:
             raise Unsendable(
                 f"{shown(value)} takes {len(packed):,} bytes; at most {LARGEST_PAYLOAD:,} can be sent to another node"
             )
         return packed
 
-    def unpack(self, data: bytes) -> Any:
+    def unpack(self, data: bytes, speaker: str) -> Any:
         """The value that the bytes of another node stand for.
 
         Raises:
-            BadMessage: They stand for none.
+            BadMessage: They stand for none, or for a letter of a third node.
             `StrangeMessage`, which is one: a letter of a kind that is not known here.
         """
+        self._speaker = speaker
         try:
+            if len(data) > MOST_PARTS and parts_left(memoryview(data), MOST_PARTS) < 0:
+                raise BadMessage(f"a value has more than {MOST_PARTS:,} parts")
             return self._value(_decode(data))
-        except StrangeMessage:
+        except BadMessage:
             raise
         except (ValueError, TypeError, RecursionError) as error:
             raise BadMessage(f"a value can't be read: {plain(str(error))}") from None
@@ -227,5 +269,12 @@ class Values:
             name, *letter = parts
             if name not in _unions or letter[:1] not in _tags_of[name]:
                 raise StrangeMessage(f"there is no message {shown(parts[:2])}")
-            return msgspec.convert(letter, _unions[name])
+            return self._checked_sender(msgspec.convert(letter, _unions[name]))
         raise ValueError(f"there is no extension {code}")
+
+    def _checked_sender(self, letter: Any) -> Any:
+        """The letter, if its sender is of the node that speaks; nobody passes letters on."""
+        sender = getattr(letter, "sender", None)
+        if sender is not None:
+            check_speaker(sender if type(sender) is str else self._where(sender)[0], self._speaker)
+        return letter

@@ -38,10 +38,9 @@ class ClocksDiffer(BadMessage):
     """
 
     def __init__(self, version: int, clock: int) -> None:
-        self.days = min(version - clock, 10**6 * DAY) / DAY
+        self.days = (version - clock) / DAY
         super().__init__(
-            f"version {f'{version:.4g}' if version < 1 << 200 else 'of many digits'} is too far ahead of "
-            f"this node's clock, {clock}; correct the clocks of both nodes"
+            f"version {version:.4g} is too far ahead of this node's clock, {clock}; correct the clocks of both nodes"
         )
 
 
@@ -61,14 +60,11 @@ def check_version(version: int, ahead: int = TOLD) -> int:
         ahead: How far it may be ahead of the clock.
 
     Raises:
-        BadMessage: It is no version.
         ClocksDiffer: It is too far ahead.
     """
     global _known_good
-    if type(version) is int and 0 <= version <= _known_good:
+    if version <= _known_good:
         return version
-    if type(version) is not int or version < 0:
-        raise BadMessage(f"{version!r:.100} should be a version, an integer >= 0")
     clock = now()
     if version > clock + ahead:
         raise ClocksDiffer(version, clock)

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from locks.core.done import Marks, Recovery, Told, shifted
+from locks.core.done import Marks, Recovery, Told, forgetful, shifted
 from locks.core.facts import AskMark, AskMarks, Mark, MarkFact, MarkPage
 from locks.node.peers.local_node import Connections, LocalNode
 from locks.node.ports import Servers
@@ -95,16 +95,7 @@ class Memory:
     @property
     def why_not(self) -> str:
         """Why it can't say what is done; empty if it can."""
-        if not self._recovery.complete:
-            return (
-                f"{self._node.name} has begun without a memory of what is done once, and waits for the other servers to tell it; if "
-                "a majority of the servers has lost its memory, restart all of them to begin anew"
-            )
-        return (
-            f"{self._node.name} can't write its state file: {self._trouble}"
-            if self._trouble
-            else ""
-        )
+        return forgetful(self._node.name, self._recovery.complete, self._trouble)
 
     # --- Answers --------------------------------------------------------------------------------
 

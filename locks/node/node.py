@@ -12,13 +12,13 @@ import itertools
 import logging
 import operator
 from collections.abc import Callable, Hashable, Iterable
+from contextlib import suppress
 from functools import cached_property
 from math import inf
 from typing import TYPE_CHECKING, Any
 
 import pykka
 
-from locks.core.agent.lines import Lines
 from locks.core.statistics import NodeStatistics, TrafficStatistics
 from locks.errors import InvalidOption, MisuseError, NodeNotRunning
 from locks.lock_ids import shown
@@ -157,7 +157,6 @@ class Node(metaclass=Shown):
         self.executor: Background = Executor.choose() if executor is None else executor
         self.refusals: dict[str, str] = {}
         self.counters = Counters() if counters is None else counters
-        self.lines = Lines()
         self._new_agent = agents
         self._dispatch = Dispatch(
             name, self.executor, self.counters, trace, self._forget, self._broken
@@ -191,7 +190,8 @@ class Node(metaclass=Shown):
                 self.executor.stop(timeout=5)
                 raise
         self.dependents: set[pykka.ActorRef[Any]] = set()
-        self._shielded = not simulated and interrupts.install()
+        # Taken by the caller of `stop` that calls it: others of this process may have a shield, too.
+        self._unshield = [interrupts.uninstall] if not simulated and interrupts.install() else []
         self._registers = register_agents
         if not simulated:
             register_first(self.server)
@@ -338,15 +338,15 @@ class Node(metaclass=Shown):
             end_all(self.dependents)
         if self.server.is_alive():
             pykka.ActorRegistry.unregister(self.server)
-            if self._shielded:
-                interrupts.uninstall()
+            with suppress(IndexError):
+                self._unshield.pop()()
             watch = self.server.ended()
             if watch is not None:
                 fire = (self.server, "normal", "noproc", self.executor.tell)
                 self.executor.run_soon(watch.fire, *fire)
             self.turn.run_surely(self.services.node_stopped)
             self.thin.close()
-            self.executor.stop(timeout=5)
+        self.executor.stop(timeout=5)  # also who comes second waits for that
 
     def _leave(self) -> None:
         # In one turn: what is released here is not granted to agents of other nodes.
@@ -365,7 +365,7 @@ class Node(metaclass=Shown):
     def leave_to_parent(self) -> None:
         """In a forked child: the node lives in the parent, and so do its agents' clients."""
         self.running = False
-        self._shielded = False
+        self._unshield.clear()
         self.turn.reset()
         self.thin.close()
         self._dispatch.forsake()

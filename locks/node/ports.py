@@ -12,7 +12,6 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
-from locks.core.agent.lines import Lines
 from locks.core.agent.requests import needed
 from locks.core.messages import AgentEffect, AgentMessage, ServerEffect, ServerMessage
 from locks.errors import InvalidOption
@@ -240,7 +239,6 @@ class NodePort(Protocol):
     touched: dict[Any, int]  # the actors of this turn, and how long their histories were before
     unsettled: dict[Any, None]  # agents that look for deadlocks at the end of this turn
     counters: Counters
-    lines: Lines
     thin: Any  # the `ThinLocks` of its clients
     now: Callable[[], int]  # the time, in nanoseconds since 1970
     clock: Callable[[], float]  # returns the time in seconds; it never goes back

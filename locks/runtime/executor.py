@@ -243,6 +243,7 @@ class Executor:
         if self._join is not None:
             atexit.unregister(self._join)
             atexit.unregister(self._rest)
+            self._join = None  # the thread is not here
 
     def _finish_soon(self) -> None:
         if not self._stopping:

@@ -178,7 +178,8 @@ class SimulatedAgent(Agent):
         self, node: NodePort, agent: AgentId, client: AnyClient, name: str, **options: Any
     ) -> None:
         super().__init__(node, agent, client, name, **options)
-        self.host = self.node.application.host(self.machine, self._effect)
+        machine, _ = self.make_machine()
+        self.host = self.node.application.host(machine, self._effect)
         self.abandons = False  # a wait, just now
         self._taken_at: dict[LockId, Place | None] = {}
         # An instance of an election, which gets notifications of its locks, reports more itself.

@@ -46,7 +46,7 @@ from locks.ranges import replace
 __all__ = ["DROPPED", "SINGLE", "UNORDERED", "Labels", "fields", "freeze"]
 
 DROPPED = {
-    "LockTable": {*COUNTERS, "spares"},
+    "LockTable": {*COUNTERS, "spares", "looked"},
     "ScriptedClient": {
         *("aborts", "options", "script", "nodes", "clock", "rule", "home"),
         *("fresh", "gone"),
@@ -58,12 +58,7 @@ DROPPED = {
         "waiting",
         "asking",
         "away",
-        "_touched",
-        "_tied",
     },  # and attributes that are ignored
-    "Slot": {"index"},
-    "Requester": {"single", "waiters"},
-    "Entry": {"kind", "indexed_at"},
 }
 # Dictionaries that are only looked into, or gone through only to send to different parties.
 UNORDERED = frozenset(

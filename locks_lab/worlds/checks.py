@@ -107,8 +107,6 @@ def check_standing(
             server = servers.get(node)
             if server is None or node not in study(agent).alive or node in info.granted:
                 continue
-            if any(entry.yielded for entry in server.table.own(host.ref, info.lock_id)):
-                continue  # surrendered in a deadlock that may continue
             if not any(
                 entry.granted
                 and entry.mode in RIVALS[info.mode]

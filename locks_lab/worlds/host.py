@@ -278,10 +278,12 @@ class Host:
         return self._given_up_with(lock_id, nodes)
 
     def _given_up_with(self, lock_id: LockId, nodes: Collection[str]) -> Collection[str]:
-        """Where a lock is given up by surrenders on these nodes: on all, if its gate is one of them."""
+        """Where a lock is given up by surrenders on these nodes: on all, if it has a gate and needs one of them."""
         asked = study(self.agent).asked(lock_id)
-        if asked is not None and study(self.agent).gate(lock_id) in nodes:
-            return asked.records
+        if asked is not None and study(self.agent).gate(lock_id) is not None:
+            for node in nodes:
+                if any(record.state != "spare" for record in asked.records.get(node, ())):
+                    return asked.records
         return nodes
 
     def _gives_up(self, message: Surrender) -> None:

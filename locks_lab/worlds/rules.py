@@ -19,7 +19,7 @@ fails. Some of them do no harm in thousands of random worlds.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, ClassVar, NamedTuple
 
 from locks.core.agent.deadlocks import Resolver
@@ -178,9 +178,7 @@ class _TellAllInformer(Notifier):
     related requests.
     """
 
-    def after(
-        self, changed: list[Entry], new: Sequence[Entry] = (), requester: Requester | None = None
-    ) -> News:
+    def after(self, changed: list[Entry], requester: Requester | None = None) -> News:
         news: News = {}
         moved = dict.fromkeys(changed)
         owners = dict.fromkeys(entry.requester for entry in changed)
@@ -189,11 +187,12 @@ class _TellAllInformer(Notifier):
                 self._waiting_changed(each, news)
                 moved |= dict.fromkeys(each.all())
                 self.closers[each] = None
-        for entry in new:
+        for entry in changed:
             self.closers[entry.requester] = None
         for entry in moved:
             for other in self._table.related(entry.slot.lock_id):
                 self._notify(other.requester, entry, news)
+        self._table.looked = []
         self._look_for_cycles(news)
         if self._table.spares:
             self._notify_of_spares(changed, news)
@@ -329,7 +328,7 @@ class _ContentClaims(Ledger):
             super()._adjust_node_requests(request)
             return
         for each in request.node_requests.values():
-            if not each.withdrawn and each.waits(request.mode):
+            if each.grant(request.mode) is None:
                 self._withdraw(request, each)
 
 

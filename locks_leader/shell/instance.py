@@ -360,10 +360,8 @@ class Instance(GeventActor):
 
     def _take_part(self) -> None:
         """Begin, with the nodes that count now."""
-        elders = frozenset[str]()
-        if self._hearing is not None:
-            elders = self._hearing.elders
-            self._feed(Noticed())
+        elders = frozenset[str]() if self._hearing is None else self._hearing.elders
+        self._feed(Noticed())  # nodes may have come and gone since it was made
         self._feed(Started(elders))
 
     def _look(self, hearing: Hearing) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pykka
 
-from locks.errors import LocksError, causes
+from locks.errors import LocksError, are_needed, causes
 from locks.lock_ids import shown
 from locks.model import check_lock_id
 from locks.node import Node
@@ -75,7 +75,7 @@ class Obstacles:
         there = policy.asked(node.alive)
         if policy.enough(there):
             return ""
-        needed = f"{policy.quorum} {'is' if policy.quorum == 1 else 'are'} needed"
+        needed = are_needed(policy.quorum)
         if policy.electorate is None:
             return f"{len(there)} nodes are connected; {needed}"
         away = sorted(policy.electorate - there)

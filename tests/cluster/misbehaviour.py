@@ -343,18 +343,21 @@ class Target(NamedTuple):
 
 
 def behave(what: str, target: Target, seconds: float) -> None:
-    """Do one of `BEHAVIOURS` for a while, connecting again whenever it is thrown out."""
+    """Do one of `BEHAVIOURS` for a while from the first connection on, connecting again whenever it is thrown out."""
+    connected = threading.Event()
 
     def go_on() -> None:
         while True:
             try:
                 bad = Bad(target, f"{what}@127.0.0.1", what not in UNREAD)
                 print(json.dumps({"connected": what}), flush=True)
+                connected.set()
                 BEHAVIOURS[what](bad)
             except OSError:
                 time.sleep(0.05)
 
     threading.Thread(target=go_on, daemon=True).start()
+    connected.wait()
     time.sleep(seconds)
 
 

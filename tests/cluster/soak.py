@@ -18,7 +18,8 @@ beside another one.
 At the end all is mended: each program must get each lock, each mechanism must go on, somebody must lead, and nothing may be left of what was.
 Then what holders have put down is judged:
 
-* *Tokens rise.* Whoever had a lock after another one had released it has a larger token. No two have the same.
+* *Tokens rise.* Whoever had a lock after another one had released it has a larger token, unless its grant was delayed on its way, and it found
+  at its first look that it had lost the lock. No two have the same.
 * *The resource is safe*: `Ledger` refuses who comes with a smaller token than one that was seen, and notices an increment that got lost.
 * *Two holders.* A majority grants a lock to one at a time. A holder that was cut off or paused may take itself for the holder, at most
   `net_ticktime` longer than that, and than it was paused. Longer is wrong.
@@ -154,7 +155,9 @@ def _order(lock_id: int | str, holds: Sequence[Hold]) -> Iterator[str]:
             if largest is None or released[at].token > largest.token:
                 largest = released[at]
             at += 1
-        if largest is not None and hold.token <= largest.token:
+        # A grant that was delayed on its way may come when the lock is lost already. Then the holder finds that when it looks first.
+        is_late = largest is not None and hold.asked < largest.had and hold.sure <= hold.had
+        if largest is not None and hold.token <= largest.token and not is_late:
             yield (
                 f"id {lock_id}: {hold.owner} had the lock at {hold.had:.2f} with token {hold.token}; "
                 f"{largest.owner} had released it at {largest.gone:.2f} with token {largest.token}"

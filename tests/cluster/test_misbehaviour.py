@@ -5,9 +5,12 @@ What it does is in `misbehaviour.py`.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
+from typing import Any
 
+import pykka
 import pytest
 
 import locks
@@ -15,12 +18,13 @@ from locks.actors import GeventActor
 from locks.core.facts import Break
 from locks.core.messages import RaiseVersion
 from locks.model import AgentId
+from locks.net import actors
 from locks.net.messages import Monitor
 from locks.node.observing import inquiries
 from locks.node.peers import guests
 from tests.cluster.harness import Process, Server, World
 from tests.cluster.misbehaviour import BEHAVIOURS, HOT, LARGE
-from tests.cluster.nodes import ODD, A, News, Nodes, Peer, Tx, until_members
+from tests.cluster.nodes import ODD, A, B, News, Nodes, Peer, Tx, until_members
 from tests.helpers import LIMIT, eventually
 
 ME = "me@127.0.0.1"
@@ -143,6 +147,39 @@ def test_what_waits_for_the_clock_goes_with_its_node(
         assert ODD in a.refusals, turn
         peer.close()
         eventually(lambda: ODD not in a.refusals and len(greenlets) < before + 50)
+
+
+def test_asks_of_an_actor_that_hangs_are_refused(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beyond the limit, who asks gets an error; it keeps its connection and its locks, and may ask again when the actor has answered."""
+    monkeypatch.setattr(actors, "MOST_CALLS", 10)
+    a, b = nodes.meet(A, B)
+    goes_on = threading.Event()
+
+    class Hangs(pykka.ThreadingActor):
+        """It answers when it is allowed to."""
+
+        use_daemon_thread = True
+
+        def on_receive(self, message: Any) -> Any:
+            goes_on.wait(LIMIT)
+            return message
+
+    b.register("hangs", Hangs.start())
+    ref = a.remote("hangs", B)
+    tx = Tx(a)
+    tx.lock(HOT, [B])
+    asked = [ref.ask(number, block=False) for number in range(12)]
+    for refused in asked[10:]:
+        with pytest.raises(locks.errors.LimitExceeded, match="not answered 10 asks") as raised:
+            refused.get(timeout=LIMIT)
+        assert (raised.value.node, raised.value.what, raised.value.limit) == (B, "asks", 10)
+    goes_on.set()
+    assert [each.get(timeout=LIMIT) for each in asked[:10]] == list(range(10))
+    assert ref.ask(17, timeout=LIMIT) == 17
+    tx.do(tx.agent.ensure_held)
+    tx.die()
 
 
 def test_questions_to_pass_on_are_counted_for_each_who_asks(

@@ -266,6 +266,8 @@ def test_status_when_too_few_are_there() -> None:
         assert set(told["silent"]) == set(NAMES[:2])
         for command in ("ps", "graph", "deadlocks", "groups", "leaders"):
             assert locks(servers, command).status == 0, "one has answered, and there is nothing"
+        for command in (["groups"], ["leaders"], ["why", "nothing"]):
+            assert "on the servers that answered" in locks(servers, *command).out
         assert locks(servers, "why", "nothing").status == 1
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from locks.core.facts import AskMark, Mark
 from locks.core.messages import (
     Knowledge,
     Released,
@@ -16,7 +17,7 @@ from locks.core.messages import (
     Surrendered,
 )
 from locks.model import AgentId, Deadlock, Edge, RequestRecord
-from locks.net.messages import Exit, Frame, Link, ToAgent, ToServer
+from locks.net.messages import Call, Exit, Frame, Link, ToAgent, ToServer
 from locks.ranges import replace
 from tests.cluster.nodes import A, B, News, Nodes, Peer, Tx, link
 from tests.helpers import eventually
@@ -71,6 +72,12 @@ FORGED: dict[str, Callable[[AgentId], Frame]] = {
     "an agent's word": lambda agent: ToAgent(agent.created, Knowledge(THEIRS, (), True)),
     "the answer to another's surrender": lambda agent: ToAgent(
         agent.created, Surrendered(BAD, Surrender(THEIRS, ID), True, (), 1)
+    ),
+    "an answer with a version beyond all clocks": lambda agent: ToAgent(
+        agent.created, Surrendered(BAD, Surrender(agent, ID), True, (), 1 << 62)
+    ),
+    "a mark with a token beyond all clocks": lambda agent: Call(
+        1, AskMark(MINE, ID, 1, 0, Mark(ID, 1 << 62, 1, 2, "c"))
     ),
     "the agent's message": lambda agent: ToServer(Remove(agent)),
 }

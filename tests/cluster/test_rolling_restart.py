@@ -84,8 +84,8 @@ def restart_in_turn(servers: Servers, number: int, rounds: int = 1) -> tuple[str
         pid = programs[0].pid
         eventually(lambda: waiting(servers) >= 2 * number, limit=LIMIT)
         for index in list(range(len(NAMES))) * rounds:
+            eventually(lambda name=NAMES[index]: restartable(servers, name)[0], limit=LIMIT)  # type: ignore[misc]
             servers.restart(index)
-            eventually(lambda: locks(servers, "status").status == 0, limit=LIMIT)
             eventually(lambda: standing(servers, pid) == len(NAMES) * number, limit=LIMIT)
             stood.append(standing(servers, pid))
         for program in programs[1:]:

@@ -95,6 +95,15 @@ def test_a_holder_that_was_paused() -> None:
     assert [round(seconds, 2) for *_, seconds in overlaps(two)] == [17.0]
 
 
+def test_a_grant_that_was_delayed() -> None:
+    """It may come when others have had the lock since, if its holder finds that at its first look, and had asked before them."""
+    late = held("a", 5, 4, 4)._replace(asked=1.0)
+    others = held("b", 9, 2, 3)
+    assert not wrong(late, others)
+    assert wrong(late._replace(sure=4.5), others)
+    assert wrong(late._replace(asked=2.5), others)
+
+
 def test_the_faults_of_a_seed() -> None:
     """The same seed makes the same faults."""
 

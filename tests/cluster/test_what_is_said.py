@@ -111,8 +111,8 @@ def test_the_port_of_another_server(processes: Servers) -> None:
     port = processes.addresses[1].rpartition(":")[2]
     text = said(processes.run(once(timeout=5), [f"{A}:{port}"]))
     assert text == (
-        f"CannotServe can't lock accounts/ann: {A} does not serve this program. {A}: found {B} there instead of {A}; the "
-        "name or the address is wrong"
+        f"CannotServe can't lock accounts/ann: {A} does not serve this program. {A}: it refused the connection: found {B} "
+        f"there instead of {A}; the name or the address is wrong"
     )
 
 

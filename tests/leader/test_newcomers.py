@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import random
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 import locks
 import locks_leader
+from locks.runtime.waiter import Event
 from locks_leader import Behaviour
-from tests.cluster.nodes import Nodes
-from tests.helpers import EXPLORE, SEED, eventually
+from tests.cluster.nodes import Nodes, peer, until_members
+from tests.helpers import EXPLORE, LIMIT, SEED, eventually
 from tests.leader.harness import Cluster, agreed
+from tests.leader.members import NAMES
 
 ELECTION = ("$election", "r")  # the lock of the election about "r"
 ROUNDS = 300 if EXPLORE else 20
@@ -57,3 +61,38 @@ def test_a_newcomer_begins_where_the_lock_is_asked_for(nodes: Nodes) -> None:
     begin(own)
     eventually(lambda: len(who_asks(first)) == 3)
     assert who_asks(own) == who_asks(second) == [first.name]
+
+
+@pytest.mark.parametrize("come", [True, False])
+def test_nodes_that_come_or_go_while_an_instance_begins_are_noticed(
+    nodes: Nodes, come: bool
+) -> None:
+    """It would wait for ever if the nodes that make a majority had come before it listened; and for nodes that have gone."""
+    began, goes_on = threading.Event(), Event()
+
+    class Slow(Behaviour):
+        """Its `init` lasts."""
+
+        def init(self, *args: object) -> None:
+            began.set()
+            goes_on.wait(LIMIT)
+
+    own, *others = [nodes.start(name) for name in NAMES[:3]]
+    if not come:
+        assert own.connect(peer(others[0]))
+        until_members(own, *NAMES[:2])
+        assert own.connect(peer(others[1]))
+        until_members(own, *NAMES[:3])
+    with ThreadPoolExecutor(1) as pool:
+        started = pool.submit(locks_leader.start, Slow, resource="r", node=own, nodes=NAMES[:3])
+        assert began.wait(LIMIT)
+        if come:
+            assert own.connect(peer(others[0]))
+            until_members(own, *NAMES[:2])
+        else:
+            others[1].stop()
+            eventually(lambda: NAMES[2] not in own.alive)
+        goes_on.open()
+        instance = started.result(LIMIT)
+    eventually(lambda: locks_leader.info(instance).leader == instance)
+    instance.stop()

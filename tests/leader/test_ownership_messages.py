@@ -40,11 +40,11 @@ MESSAGES = [
 ]
 
 
-def arrived(message: Any) -> Any:
+def arrived(message: Any, speaker: str = ID[1]) -> Any:
     """What another node makes of a message. Names are not actors here, so they are numbers on the way."""
     names = {1: ME, 2: OTHER}
-    values = Values(lambda ref: ("a@x", 1 if ref == ME else 2), lambda _, number: names[number])  # type: ignore[index]
-    return values.unpack(values.pack(message))
+    values = Values(lambda ref: (ID[1], 1 if ref == ME else 2), lambda _, number: names[number])  # type: ignore[index]
+    return values.unpack(values.pack(message), speaker)
 
 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda sent: type(sent.message).__name__)
@@ -53,6 +53,13 @@ def test_each_message_arrives_as_it_was(message: FromParticipant | FromSession) 
     again = arrived(message)
     assert again == message
     check(again, 4)
+
+
+@pytest.mark.parametrize("message", MESSAGES, ids=lambda sent: type(sent.message).__name__)
+def test_nobody_speaks_for_another_one(message: FromParticipant | FromSession) -> None:
+    """A participant's message comes from its node, and a session's from that of the leader."""
+    with pytest.raises(BadMessage, match="b@x speaks for something of 'a@127"):
+        arrived(message, "b@x")
 
 
 def test_all_messages_are_here() -> None:

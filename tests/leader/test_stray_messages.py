@@ -9,11 +9,15 @@ import pytest
 
 import locks
 import locks_leader
-from locks.net.values import Values
-from locks_leader.core.messages import Announce
+from locks.net.messages import Tell
+from locks.net.values import Values, Where
+from locks_leader.core.messages import Announce, Resign
 from locks_leader.letters import CallLeader, CancelCall, FromInstance, outcome, outcome_for
+from tests.cluster.nodes import Nodes, Peer
 from tests.helpers import eventually
+from tests.leader.members import NAMES, Member, agreed, start_member
 
+NOBODY: Any = None
 pytestmark = pytest.mark.usefixtures("here")
 
 
@@ -49,6 +53,26 @@ def test_stray_messages_are_ignored(alone: bool, caplog: pytest.LogCaptureFixtur
         locks.stop()
 
 
+def where(member: Member) -> Where:
+    """Where other nodes find an instance."""
+    assert member.node.cluster is not None
+    return member.node.turn.run(member.node.cluster.actors.where, member.ref)
+
+
+def test_nobody_speaks_for_the_leader(nodes: Nodes) -> None:
+    """A letter in the name of an instance of another node ends the connection of who sends it, and nothing else."""
+    members = [start_member(node) for node in nodes.meet(*NAMES[:2])]
+    leader, (follower,) = agreed(members)
+    bad = Peer(follower.node.address, follower.node.name)
+    eventually(lambda: bad.name in follower.node.nodes())
+    there, number = [where(each) for each in (leader, follower)]
+    values = Values(lambda _: there, NOBODY)
+    bad.say(Tell(number[1], values.pack(FromInstance(leader.ref, Resign(leader.info.term)))))
+    assert bad.is_closed()
+    assert follower.info.leader_node == leader.node.name
+    assert agreed(members)[0] is leader
+
+
 class Unspeakable(Exception):
     """It has no text."""
 
@@ -59,9 +83,8 @@ class Unspeakable(Exception):
 @pytest.mark.parametrize("error", [Unspeakable(), ValueError("\ud800"), ValueError("x" * 10**6)])
 def test_every_exception_of_a_leader_can_be_told_elsewhere(error: Exception) -> None:
     """Whatever its text is."""
-    nobody: Any = None
-    values = Values(nobody, nobody)
-    told = values.unpack(values.pack(outcome_for(error, is_here=False)))
+    values = Values(NOBODY, NOBODY)
+    told = values.unpack(values.pack(outcome_for(error, is_here=False)), "peer@h")
     assert type(error).__name__ in str(outcome(told))
     assert len(str(outcome(told))) < 10_000
     assert outcome_for(error, is_here=True) is error

@@ -1,7 +1,7 @@
 """A crowd in virtual time: many clients of some programs want one lock of several servers.
 
 Worlds (`locks_lab.worlds`) leave out time. Here messages cost processor time, and a program or a server handles one message after the
-other. Machines and lines at the gate are the product's own. Links are served in turn, some messages at a time, as the product's hub does it.
+other. Machines are the product's own. Links are served in turn, some messages at a time, as the product's hub does it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, NamedTuple
 
-from locks.core.agent.lines import Lines
 from locks.core.agent.machine import AgentMachine
 from locks.core.messages import (
     AgentEffect,
@@ -121,7 +120,6 @@ class Program(Station):
     def __init__(self, crowd: Crowd, name: str, turns: Turns) -> None:
         super().__init__(crowd, name, turns)
         self.clients: dict[AgentId, Client] = {}
-        self.lines = Lines()
 
     def handle(self, agent: AgentId, message: Any) -> tuple[float, Callable[[], None]]:
         if callable(message):
@@ -141,13 +139,13 @@ class Client:
     def begin(self) -> None:
         """Request the lock, with a new agent."""
         self.left -= 1
-        crowd, lines = self.crowd, self.program.lines
+        crowd = self.crowd
         me = AgentId(int(crowd.now * 1e6) * 4096 + self.number, self.program.name, self.number)
         nodes = tuple(crowd.servers)
         self.agent = crowd.rule.agent(me, "", frozenset(nodes), await_nodes=True)
         self.program.clients[me] = self
         wanted = [(LOCK, self.mode, nodes, "majority")]
-        self._perform(self.agent.ask_all(wanted, 1, lines.join_lines(self.agent, wanted)))  # type: ignore[arg-type]
+        self._perform(self.agent.ask_all(wanted, 1))  # type: ignore[arg-type]
 
     def receive(self, message: Any) -> None:
         """Its agent handles a message."""
@@ -171,7 +169,6 @@ class Client:
                 self.crowd.at(HOLD, self.program.arrive, self.program.name, me, self._end)
             elif isinstance(effect, Ended):
                 del self.program.clients[me]
-                self.program.lines.leave_lines(me)
                 self.crowd.ended += 1
                 if self.left:
                     self.begin()

@@ -17,13 +17,14 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from locks.core.agent.ledger import Ledger
 from locks.core.server import table as lock_table
 from locks.core.server.table import LockTable
 from locks.core.server.tree import Entry, Requester
 from locks_lab.explorer.explore import explore
 from locks_lab.explorer.small_worlds import ring, rings, start
 from locks_lab.schedules.plan import Plan, plan
-from locks_lab.schedules.schedule import run
+from locks_lab.schedules.schedule import calm, run
 from locks_lab.worlds.events import Choice
 from locks_lab.worlds.host import Violation
 from locks_lab.worlds.rules import OURS, RULES, Rule
@@ -215,29 +216,37 @@ def a_lock_on_two_of_three(rule: Rule) -> World:
     return world
 
 
-def a_gate_that_was_restarted(rule: Rule) -> World:
-    """1 has a, and 2 queues for it, when the gate is restarted. The gate hears of 2 first, and grants it a."""
+def a_gate_that_was_restarted(rule: Rule, *ids: str) -> World:
+    """1 has a, and 2 queues for it, when the gate is restarted. The gate hears of 1 last, and grants a to 2."""
     nodes = ("n1", "n2", "n3")
+    wanted = ids or ("a", "a")
+    clients = tuple(f"c{number}" for number in range(1, len(wanted) + 1))
     world = World(
-        ["write a on n1,n2,n3 majority"] * 2,
+        [f"write {lock_id} on n1,n2,n3 majority" for lock_id in wanted],
         nodes,
         Faults((), 0, 1, nodes),
-        ("c1", "c2"),
+        clients,
         rule,
         await_nodes=True,
     )
-    for number in (1, 2):
+    for number in range(1, len(wanted) + 1):
         world.step(number)
         world.deliver()
     world.do(("crash", "n1"))
-    notice_all(world, *nodes, "c1", "c2")
+    notice_all(world, *nodes, *clients)
     world.do(("restart", "n1"))
     while found := [choice for choice in world.choices(False) if choice[0] == "connect"]:
         world.do(found[0])
-    notice_all(world, *nodes, "c2")
-    world.deliver("n1")
+    for client in clients[1:]:
+        notice_all(world, *nodes, client)
+        world.deliver("n1")
     notice_all(world, "c1")
     return world
+
+
+def a_table_at_a_restarted_gate(rule: Rule) -> World:
+    """1 and 2 have rows, and 3 waits for the table. The restarted gate hears of 2, 3 and 1, in this order."""
+    return a_gate_that_was_restarted(rule, "a/1", "a/2", "a")
 
 
 def notice_all(world: World, *nodes: str) -> None:
@@ -370,6 +379,48 @@ def test_two_that_give_way_to_each_other_do_so_for_ever(monkeypatch: pytest.Monk
                 world.do(("settle", number))
     assert len(world.carried_out) == 2 * 19  # none in the first round
     assert not any(client.ready for client in world.clients)
+
+
+def test_a_spare_request_is_ahead_of_those_that_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Queued last, it may be behind a request that waits for another holder, and has no grant to surrender."""
+    calm(a_table_at_a_restarted_gate(OURS), random.Random(1))
+    monkeypatch.setattr(LockTable, "_first_waiting", lambda *arguments: None)
+    with pytest.raises(Violation, match="has write a/1 on 2 of 3 servers, and not on n1"):
+        calm(a_table_at_a_restarted_gate(OURS), random.Random(1))
+
+
+@pytest.mark.parametrize("postponed", [True, False])
+def test_a_surrendered_majority_lock_is_postponed(
+    postponed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1 waits for 2 and 3, which read a on n2. 2 waits for 1, surrenders a, and could have it on n1 and n3 at once.
+
+    If it requested a at once, its spare request on n2 would be ahead of 1, which waits for 3 still: the deadlock would be back.
+    """
+    if not postponed:
+        real = Ledger.surrendered
+        monkeypatch.setattr(
+            Ledger, "surrendered", lambda *arguments: real(*arguments[:-1], postpone=False)
+        )
+    world = World(
+        [
+            "write b on n2; write a on n2",
+            "read a on n1,n2,n3 majority; write b on n2",
+            "read a on n2; write c on n2",
+        ],
+        ("n1", "n2", "n3"),
+    )
+    for number in (1, 2, 3, 1):
+        world.step(number)
+        world.deliver()
+    world.step(2)
+    for _ in range(300):
+        choices = [c for c in world.choices(False) if c[0] in ("deliver", "settle")]
+        if not choices:
+            break
+        world.do(choices[0])
+    assert (not choices) is postponed, "it goes on and on"
+    assert (len(world.carried_out) == 1) is postponed
 
 
 # --- Right rules --------------------------------------------------------------------------------

@@ -214,11 +214,11 @@ class _CirclesAgent(OtherAgent):
 class _ShortNotifier(Notifier):
     """Of several circles only the shortest one is made known."""
 
-    def _look_for_cycle(self, start: Requester, news: News, seen: set[Requester]) -> bool:
+    def _cycle_of(self, requester: Requester, clear: set[Requester], news: News) -> set[Requester]:
         self._table.counted, counted = {}, self._table.counted
-        found = super()._look_for_cycle(start, news, seen)
+        members = super()._cycle_of(requester, clear, news)
         self._table.counted = counted
-        return found
+        return members
 
 
 class _ShortServer(OtherServer):

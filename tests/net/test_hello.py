@@ -220,8 +220,11 @@ def test_whose_hello_is_refused() -> None:
     with pytest.raises(Refused, match="found b@h there instead of c@h") as refused:
         read_hello(ACCEPTED, A, C)
     assert refused.value.told == "it expects c@h, but this is b@h; its address is wrong"
-    with pytest.raises(Refused, match="it answers c@h, but this is a@h"):
+    with pytest.raises(Refused, match="it expects c@h, but this is a@h"):
         read_hello(change(SECOND, to=C), A, B)
+    with pytest.raises(Refused, match="it expects c@h, but this is b@h") as refused:
+        read_hello(change(FIRST, to=C), B)
+    assert "found b@h there instead of c@h" in refused.value.told
 
 
 def test_a_wrong_order_is_refused() -> None:

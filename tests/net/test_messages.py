@@ -88,7 +88,7 @@ def test_the_bytes_of_each_kind() -> None:
     if not GOLDEN.exists():
         GOLDEN.write_text(json.dumps(now, indent=1) + "\n")
     known = json.loads(GOLDEN.read_text())
-    assert now == known
+    assert [name for name in now | known if now.get(name) != known.get(name)] == []
     for frame in every_kind(7):
         assert decode(bytes.fromhex(known[name_of(frame)])) == frame
 

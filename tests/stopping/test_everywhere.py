@@ -265,7 +265,7 @@ def counted():
     return len(objects), memory, threading.active_count(), len(os.listdir("/dev/fd")), greenlets, timers, left
 
 cycles = int(sys.argv[1])
-for _ in range(5):
+for _ in range(5 + cycles // 4):  # the memory rises by some MB once
     cycle()
 before = counted()
 for _ in range(cycles):
@@ -283,7 +283,7 @@ def leaves_nothing(environment: Mapping[str, str], cycles: int, *more: str) -> N
     objects, memory, *others = map(float, said.split())
     assert not any(others), others
     assert objects < 2 + 150 / cycles, objects  # what is loaded or kept once does not grow
-    assert cycles < 200 or memory < 20, f"{memory} KiB a cycle"
+    assert cycles < 200 or memory < 15, f"{memory} KiB a cycle"
 
 
 @pytest.mark.slow

@@ -16,11 +16,13 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 import gevent
+import pykka
 import pytest
 
 import locks
 import locks_leader
 from locks.ownership import Backlog, Ownership
+from locks.runtime import interrupts
 from locks.runtime.waiter import Event
 from tests.helpers import EXPLORE, SEED, eventually
 from tests.stopping.calls import CALLS, LIMIT, allowed
@@ -152,6 +154,56 @@ def test_two_may_stop_it_and_start_it_beside_each_other() -> None:
         assert set(each.results) == {"done"}
     locks.stop()
     eventually(lambda: not [t for t in threading.enumerate() if t.name == "locks-home"])
+
+
+def test_two_may_stop_one_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both begin with its end, which takes the node's shield from Ctrl-C away once: others of the process may have one."""
+    monkeypatch.setattr(interrupts, "install", lambda: True)
+    taken: list[None] = []
+    monkeypatch.setattr(interrupts, "uninstall", lambda: taken.append(None))
+    locks.stop()
+    node = locks.start()
+    both = threading.Barrier(2, timeout=LIMIT)
+    unregister = pykka.ActorRegistry.unregister
+    monkeypatch.setattr(
+        pykka.ActorRegistry, "unregister", lambda ref: (both.wait(), unregister(ref))
+    )
+    threads = [threading.Thread(target=node.stop) for _ in range(2)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join(LIMIT)
+    assert taken == [None]
+
+
+def test_who_stops_it_second_waits_for_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is left of the node when `stop` returns, whoever has begun with it."""
+    node = locks.start()
+    ended = node.executor._ended  # type: ignore[attr-defined]
+    goes_on, second, left = threading.Event(), threading.Event(), []
+    stop = node.executor.stop
+
+    def stop_executor(timeout: float | None = None) -> object:
+        second.set()
+        return stop(timeout)
+
+    def stops() -> None:
+        node.stop()
+        left.append(not ended.is_open)
+        second.set()
+
+    first = threading.Thread(target=node.stop)
+    monkeypatch.setattr(node.executor, "stop", stop_executor)
+    monkeypatch.setattr(node.services, "node_stopped", lambda: goes_on.wait(LIMIT))
+    first.start()
+    eventually(lambda: not node.server.is_alive())
+    other = threading.Thread(target=stops)
+    other.start()
+    assert second.wait(LIMIT)
+    goes_on.set()
+    for each in (first, other):
+        each.join(LIMIT)
+    assert left == [False]
 
 
 def ends_with_the_node(works: Callable[[], object], began: list[int]) -> None:

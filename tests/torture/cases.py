@@ -420,6 +420,7 @@ def _is_buried(stage: Stage) -> None:
 
 
 def _two_with_b(stage: Stage) -> None:
+    _thick(stage)
     stage.begin("b")
     stage.other("a")
 

@@ -282,6 +282,8 @@ def test_a_surrender_is_answered_before_there_is_another_one() -> None:
     assert out == [sent]
     assert made.giving_up
     done = Surrendered(N1, sent.message, False, tuple(two_edges()[:4]), 9)
+    assert made.is_answered(done)
+    assert not made.is_answered(done), "it is answered once"
     made.surrendered(done)
     settle(made)
     assert [each.message.waiter for each in out] == [sent.message.waiter] * 2

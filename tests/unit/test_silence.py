@@ -124,10 +124,6 @@ class Muttering(Contest):
         self.left = 20 + 4 * rounds
         super().run(rounds)
 
-    def begin(self) -> None:
-        """One more wants it."""
-        super().begin()
-
     def carry_out(self, sender: Any, effects: list[Any]) -> None:
         """And then somebody may be told something."""
         super().carry_out(sender, effects)

@@ -15,15 +15,14 @@ from locks.core.messages import (
     StandingElsewhere,
     Surrender,
 )
-from locks.core.server import machine, notifier, search_index, table, tree, units, waits
+from locks.core.server import machine, notifier, table, tree, units, waits
 from locks.core.server.machine import ServerMachine
 from locks.lock_ids import counted
 from locks.model import Deadlock, Edge, LockId, Mode
-from tests import whole_search
 from tests.helpers import lines_of
 from tests.lockstep import agent
 
-MODULES = (machine, search_index, notifier, table, tree, units, waits, whole_search)
+MODULES = (machine, notifier, table, tree, units, waits)
 SIZES = (10, 100, 3_000)
 LATE = 1_000_000  # agents that come after the crowd
 SLACK = 60  # lines: binary searches in longer queues

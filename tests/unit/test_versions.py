@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -28,15 +26,12 @@ def test_honest_versions_pass(version: int) -> None:
     assert check_version(version) == version
 
 
-@pytest.mark.parametrize(
-    "version", [-1, NOW + TOLD + 1, 2**62, 2**63, 2**64, 2**8192 - 3, True, 1.0, "1", None]
-)
-def test_others_are_refused(version: Any) -> None:
-    """What is no version, or too far ahead; the refusal is short, and says what to do about it."""
-    with pytest.raises(BadMessage) as raised:
+@pytest.mark.parametrize("version", [NOW + TOLD + 1, 2**62, 2**63 - 1])
+def test_others_are_refused(version: int) -> None:
+    """What is too far ahead; the refusal is short, and says what to do about it."""
+    with pytest.raises(BadMessage, match="correct the clocks") as raised:
         check_version(version)
     assert len(str(raised.value)) < 200
-    assert "clock" in str(raised.value) or "should be a version" in str(raised.value)
 
 
 def test_a_version_that_passed_passes_quickly_again(monkeypatch: pytest.MonkeyPatch) -> None:

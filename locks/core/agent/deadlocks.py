@@ -154,11 +154,6 @@ class Resolver:
         if self.graph is not None and self.graph.learn(record):
             self.unsettled = True
 
-    def spare(self, record: RequestRecord) -> None:
-        """Note that one of the agent's requests became spare: the agent no longer waits for it."""
-        if self.graph is not None:
-            self.graph.put(record)
-
     def gone(self, keys: Iterable[RequestKey]) -> None:
         """Note that the agent's own requests were taken out, so that no cycle goes through them."""
         if self.graph is not None:
@@ -217,20 +212,22 @@ class Resolver:
         self.giving_up.setdefault(node, []).append(given_up)
         self._out.append(ToServer(node, message))
 
-    def expects(self, answer: Surrendered) -> bool:
-        """Whether this is the answer to an unanswered surrender."""
+    def is_answered(self, answer: Surrendered) -> bool:
+        """Note that a surrender is answered; return whether it was unanswered."""
         message = answer.message
         given_up = None if message.aborts else message.lock_id
-        return given_up in self.giving_up.get(answer.node, ())
-
-    def surrendered(self, answer: Surrendered) -> None:
-        """Take in a lock server's answer to a surrender."""
-        message = answer.message
-        self.giving_up[answer.node].remove(None if message.aborts else message.lock_id)
+        if given_up not in self.giving_up.get(answer.node, ()):
+            return False
+        self.giving_up[answer.node].remove(given_up)
         if not self.giving_up[answer.node]:
             del self.giving_up[answer.node]
+        return True
+
+    def surrendered(self, answer: Surrendered) -> None:
+        """Learn from a lock server's answer to a surrender."""
         if self.graph is None:
             return
+        message = answer.message
         present = {record.key: record for record in answer.records}
         for end in (message.waiter, message.holder):
             if end is not None:

@@ -1,57 +1,36 @@
-"""The *gate*: the one node at which requests for a majority queue first.
+"""A majority by one rule: the *gate* first.
 
-Without a gate, simultaneous requests could queue in a different order at each node. Each pair of
-them would then be a deadlock, to be resolved by a surrender. So one node decides first: of the
-lock's nodes that are up, the first by name. A request for a majority still goes to all nodes at
-once, because most locks are free. But
+If agents requested a majority lock on all nodes at once, they would queue in a different order at
+each node, and each pair of them would be a deadlock. So one node decides the order, the gate. It is
+the first by name of the lock's nodes that are up and not silent (`locks.node.peers.silence`).
 
-* The lock is not held before the gate has granted it. A lock that is already held stays held,
-  whatever happens to the gate.
-* A lock that its agent surrenders at the gate is given up at all nodes.
-* Until the gate has answered, a wait at another node is reported neither to the client nor to other
-  lock servers, because it may be withdrawn.
-* A request that is queued at the gate is withdrawn from the other nodes, whether granted or waiting
-  there. It is sent to them again when the gate has granted it.
+* An agent requests the lock at the gate. When the gate has granted it, the agent requests it at the
+  other nodes, all at once. It holds the lock as soon as a majority has granted it.
+* An agent without the gate's grant has requests at no other node. So all agents that see the same
+  nodes wait in one queue, and no two of them form a cycle. If agents see different nodes, they may
+  have different gates. Then cycles are possible, and are resolved like all others.
+* While it holds the lock, it requests it at the nodes that have not granted it, too. The agent does
+  not wait for these *spare* requests. A node grants them before all requests that wait there. If
+  the grant of an agent without the lock blocks one, that agent surrenders its grant: it can't get
+  the lock before the holder releases it. So once no message is in flight, a held lock is granted on
+  every node that is up.
+* A lock that the agent surrenders in a deadlock on one node is given up on all of them. The agent
+  requests it again when it waits for nothing else.
 
-So all requests but one stand in a single queue, and no two of them form a cycle. If the gate is
-lost or silent (`locks.node.peers.silence`), the next node becomes the gate. Agents that see
-different nodes up have different gates. Then cycles are possible, and are resolved like all others.
-
-A read lock that waits for its upgrade keeps its grants on all nodes, because its client relies on
-them. (Decisions 0014, 0015.)
-
-An agent that holds a lock by majority also requests it at the remaining nodes, by *spare* requests.
-The agent does not wait for them, and they are ahead of all waiting requests. So once no message is
-in flight, a held lock has a request on every node that is up. If the grant of another agent blocks
-a spare request, and that agent does not hold the lock, it gives way: it can't get the lock before
-the holder releases it.
-
-If an agent of a program already waits at the gate, the program's next requests go to the gate only
-(`Lines`). (Decision 0014.)
+A read lock that waits for its upgrade keeps its grants, because its client relies on them.
+(Decisions 0014, 0015.)
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
-from typing import Final, Literal
+from collections.abc import Collection
+from typing import Final
 
-from locks.core.agent.requests import LockRequest, NodeRequest, servable
-from locks.model import RequestKey
+from locks.core.agent.requests import LockRequest, NodeRequest
 
-__all__ = [
-    "NOBODY",
-    "Role",
-    "answered",
-    "gate",
-    "is_held",
-    "is_held_beside",
-    "is_open",
-    "role_changes",
-    "waited_at",
-]
+__all__ = ["NOBODY", "answered", "gate", "is_wanted"]
 
 NOBODY: frozenset[str] = frozenset()  # the usual case: no node is silent
-Role = Literal["needed", "spare", "withdrawn"]
 BY_MAJORITY: Final = frozenset(("majority", "majority_alive"))
 
 
@@ -63,7 +42,7 @@ def gate(
     The gate is the first node by name that is up and not silent. If all are silent, it is the first
     that is up.
     """
-    if request.require != "majority" or len(request.node_requests) == 1:
+    if request.require not in BY_MAJORITY or len(request.node_requests) == 1:
         return None
     up = [node for node in request.node_requests if node in alive]
     if silent:
@@ -71,85 +50,29 @@ def gate(
     return request.node_requests[min(up)] if up else None
 
 
-def is_open(request: LockRequest, alive: Collection[str], silent: Collection[str] = NOBODY) -> bool:
-    """Whether the gate has granted a lock request, or there is no gate."""
-    first = gate(request, alive, silent)
-    return first is None or first.grant(request.mode) is not None
+def is_wanted(request: LockRequest, each: NodeRequest, first: NodeRequest | None) -> bool:
+    """Whether a lock request is to have a request at this node now.
 
-
-def is_held(request: LockRequest, alive: Collection[str], silent: Collection[str] = NOBODY) -> bool:
-    """Whether enough nodes have granted a request, among them the gate unless it was held before."""
-    granted = request.serves(request.mode, alive)
-    return granted and (
-        len(request.node_requests) == 1 or request.held or is_open(request, alive, silent)
-    )
-
-
-def is_held_beside(
-    request: LockRequest, alive: Collection[str], silent: Collection[str] = NOBODY
-) -> bool:
-    """Whether a majority has granted a lock request: its requests at other nodes are spare then."""
-    return request.held and request.require in BY_MAJORITY and is_held(request, alive, silent)
-
-
-def role_changes(
-    request: LockRequest, alive: Collection[str], silent: Collection[str] = NOBODY
-) -> Iterator[tuple[NodeRequest, Role]]:
-    """The node requests whose role changes.
-
-    If a majority has granted the lock, requests at the other nodes are spare. If one node was
-    enough (`any`), requests that still wait are withdrawn, so that other clients can get the lock
-    there.
-
-    Yields:
-        Node requests, each with its new role.
+    Args:
+        request: The lock request.
+        each: Its part for the node.
+        first: Its gate.
     """
-    mode = request.mode
+    if request.postponed:
+        return False
     if request.held:
-        spare: Role = "spare" if request.require in BY_MAJORITY else "withdrawn"
-        for each in request.node_requests.values():
-            if each.withdrawn:
-                if spare == "spare":
-                    yield each, spare
-            elif each.waits(mode):
-                yield each, spare
-        return
-    first = gate(request, alive, silent)
-    granted = is_open(request, alive, silent)
-    waits = first is not None and request.acknowledged is None and first.waits(mode)
-    for each in request.node_requests.values():
-        if each.withdrawn:
-            if granted or each is first:
-                yield each, "needed"
-        elif waits and each is not first:
-            yield each, "withdrawn"
-        elif each.spare and each.grant(mode) is None:
-            yield each, "needed"
-
-
-def waited_at(
-    waiting: Mapping[RequestKey, LockRequest],
-    alive: Collection[str],
-    silent: Collection[str] = NOBODY,
-) -> Iterator[str]:
-    """The nodes of waiting requests; a wait behind a gate does not count until the gate has granted."""
-    for (node, _), request in waiting.items():
-        first = gate(request, alive, silent)
-        if first is None or first.node == node or is_open(request, alive, silent):
-            yield node
+        # If one node was enough (`any`), others may get the lock where it is not granted.
+        return request.require != "any" or each.grant(request.mode) is not None
+    return first is None or each is first or first.grant(request.mode) is not None
 
 
 def answered(request: LockRequest, alive: frozenset[str], silent: frozenset[str] = NOBODY) -> bool:
-    """Whether it is known that a lock request is held or must wait, silent nodes apart.
-
-    With a gate only the gate's answer counts. At the other nodes the request may wait for grants
-    that are about to be withdrawn.
-    """
-    if request.held:
-        return True
-    speaking = alive - silent if silent else alive
+    """Whether it is known that a lock request is held or must wait, silent nodes apart."""
     first = gate(request, alive, silent)
-    can_be = servable(request.require, request.node_requests, speaking)
-    if first is not None and can_be and request.acknowledged is None:
-        return first.waits(request.mode)
-    return request.is_answered(speaking)
+    return request.held or all(
+        each.grant(request.mode) is not None
+        or each.waits(request.mode)
+        or not is_wanted(request, each, first)
+        for node, each in request.node_requests.items()
+        if node in alive and node not in silent
+    )

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 
 from locks.core.agent.deadlocks import Resolver
-from locks.core.agent.gate import NOBODY, gate, is_held, is_held_beside, role_changes, waited_at
+from locks.core.agent.gate import NOBODY, gate, is_wanted
 from locks.core.agent.requests import (
     LockRequest,
     NodeRequest,
@@ -40,7 +40,6 @@ from locks.core.messages import (
 from locks.errors import LocksError, NotHeld
 from locks.model import (
     MODES,
-    RIVALS,
     AgentId,
     Edge,
     LockId,
@@ -52,7 +51,6 @@ from locks.model import (
     join,
     related,
     show,
-    units_of,
 )
 from locks.ranges import replace
 
@@ -117,14 +115,8 @@ class Ledger:
         self.used: dict[str, int] = {}
         self.standings: dict[str, tuple[bool, bool]] = {}
 
-    def add(self, wanted: Object, queued: bool = False) -> Undo:
-        """Take a lock request in, and return how to withdraw the part of it that is new.
-
-        Args:
-            wanted: The lock, with mode, nodes and requirement.
-            queued: Whether it is known that the request must wait at its gate. Then a new request
-                goes to the gate only.
-        """
+    def add(self, wanted: Object) -> Undo:
+        """Take a lock request in, and return how to withdraw the part of it that is new."""
         lock_id, mode, nodes, require = wanted
         request = self.requests.get(lock_id)
         if request is None:
@@ -139,31 +131,15 @@ class Ledger:
                 request.seq = self.seq
             before, request.mode = request.mode, join(request.mode, mode)
             undo = Undo(lock_id, request.mode, before)
-            for node_request in request.node_requests.values():
-                self._request(request, node_request)
-        if queued and not request.node_requests:
-            self._queue(request, nodes)
         for node in nodes:
             if node not in request.node_requests:
-                node_request = request.node_requests[node] = NodeRequest(node)
-                self._request(request, node_request, len(nodes) > 1)
+                request.node_requests[node] = NodeRequest(node)
         if undo.mode is None and len(nodes) == 1:  # new, so nothing can be granted yet
             self.open[lock_id] = self._unacknowledged[lock_id] = request
+            self._request(request, request.node_requests[nodes[0]])
         else:
             self._recompute_held(request)
         return undo
-
-    def _queue(self, request: LockRequest, nodes: Iterable[str]) -> None:
-        """Request the lock at the gate only, if there is one; others follow after the gate's grant."""
-        for node in nodes:
-            request.node_requests[node] = NodeRequest(node)
-        first = gate(request, self.alive, self.silent)
-        if first is None:
-            request.node_requests.clear()
-            return
-        for each in request.node_requests.values():
-            each.withdrawn = each is not first
-        self._request(request, first)
 
     def add_told(self, wanted: Object, record: RequestRecord) -> Undo:
         """Do the same as `add` and `update` for a new request on one node that is answered already."""
@@ -209,9 +185,6 @@ class Ledger:
         self.alive |= {node}
         for request in self.requests.values():
             if node in request.node_requests:
-                if not request.node_requests[node].withdrawn:
-                    spare = is_held_beside(request, self.alive, self.silent)
-                    self._request(request, request.node_requests[node], spare=spare)
                 self._recompute_held(request)
 
     def node_down(self, node: str) -> list[LockRequest]:
@@ -283,10 +256,6 @@ class Ledger:
         self, request: LockRequest, node_request: NodeRequest, record: RequestRecord
     ) -> None:
         """Take in a record of one of the agent's requests that is known to be current."""
-        if record.state == "granted":
-            node_request.spare = False
-        else:
-            record = node_request.as_wanted(record)
         node_request.records[record.mode] = record
         if record.state == "waiting":
             self.waiting[record.node, record.number] = request
@@ -309,11 +278,9 @@ class Ledger:
         self.releasing.pop(slot, None)
         request = self._own(message.lock_id)
         if request is not None and message.node in request.node_requests:
-            node_request = request.node_requests[message.node]
             for record in message.records:
                 self.update(record)
-            if node_request.asked != request.mode and not node_request.withdrawn:
-                self._request(request, node_request, spare=node_request.spare)
+            self._recompute_held(request)
 
     def refused(self, node: str, lock_id: LockId, mode: Mode) -> bool:
         """Note that a lock server refuses a request; return whether the lock can't be had because of that.
@@ -325,11 +292,7 @@ class Ledger:
             return False
         del self._unanswered[slot]
         request = self.requests.get(lock_id)
-        if request is None or request.mode != mode:
-            return False
-        if request.held:
-            request.node_requests[node].spare = True
-        return not request.held
+        return request is not None and request.mode == mode and not request.held
 
     def withdraw_refused(self, lock_id: LockId, mode: Mode) -> None:
         """Withdraw a refused request, unless that was done; what the client holds in a weaker mode stays."""
@@ -341,20 +304,9 @@ class Ledger:
         else:
             self.downgrade(lock_id, mode, request.acknowledged)
 
-    def known(self, record: RequestRecord) -> RequestRecord:
-        """The agent's own record as it is wanted: the lock server may not know yet that it is spare."""
-        own = self._own(record.lock_id)
-        asked = own.node_requests.get(record.node) if own is not None else None
-        return record if asked is None else asked.as_wanted(record)
-
-    def way_for(self, spare: RequestRecord) -> tuple[End, End] | None:
-        """The edge for which the agent gives way to a spare request that one of its grants blocks.
-
-        `None` if the agent holds a lock by such a grant. Also `None` if the agent gave way for this
-        edge before: then the lock server refused, and sends the record again if there is another
-        reason.
-        """
-        blocking: tuple[NodeRequest, RequestRecord] | None = None
+    def blocking(self, spare: RequestRecord) -> tuple[End, End] | None:
+        """The edge from another agent's spare request to a grant by which this agent holds no lock."""
+        blocking: RequestRecord | None = None
         for request in self.requests.values():
             asked = request.node_requests.get(spare.node)
             if asked is not None and related(request.lock_id, spare.lock_id):
@@ -362,49 +314,55 @@ class Ledger:
                     if record.state == "granted" and conflict(record, spare):
                         if request.held or request.acknowledged is not None:
                             return None
-                        blocking = asked, record
+                        blocking = record
         if blocking is None:
             return None
-        blocked, grant = blocking
-        ends = (spare.number, spare.since), (grant.number, grant.since)
-        if ends in blocked.gave_way:
-            return None
-        blocked.gave_way = (*[each for each in blocked.gave_way if each[1] == ends[1]], ends)
-        return ends
+        return (spare.number, spare.since), (blocking.number, blocking.since)
 
-    def blocks(self, lock_id: LockId, mode: Mode) -> bool:
-        """Whether another agent's next request for this lock must wait at the gate for this agent, or beside it."""
-        request = self.requests.get(lock_id)
-        if request is None:
-            return False
-        if mode in RIVALS[request.mode] and not units_of(lock_id):
-            return True
-        first = None if request.held else gate(request, self.alive, self.silent)
-        if first is None:
-            return False
-        return first.waits(request.mode) or (first.node, lock_id, request.mode) in self._unanswered
+    def surrendered(self, node: str, lock_id: LockId, done: bool, postpone: bool) -> None:
+        """Take in a lock server's answer to a surrender of an id.
 
-    def surrendered(self, node: str, lock_id: LockId) -> None:
-        """Note that the grants on a node that are related to an id were surrendered.
+        A majority lock that is given up at one node is given up everywhere. Otherwise the agent
+        would still hold it, and would have to give it up at one node after the other.
 
-        A lock that is given up at its gate is given up everywhere. Otherwise the agent would still
-        hold it, and would have to give it up at one node after the other.
+        Args:
+            node: The node.
+            lock_id: The id.
+            done: Whether the requests there that are related to it were surrendered in a deadlock.
+            postpone: Whether a majority lock is requested again only when all others are granted.
         """
-        for request in self.requests.values():
-            first = gate(request, self.alive, self.silent)
-            if first is None or first.node != node or not related(request.lock_id, lock_id):
+        postpone = postpone and any(
+            not related(each.lock_id, lock_id) for each in self.waiting.values()
+        )
+        for request in list(self.requests.values()):
+            if not (related(request.lock_id, lock_id) and node in request.node_requests):
                 continue
-            granted = [each for each in first.records.values() if each.state == "granted"]
-            for each in granted:
-                first.records[each.mode] = replace(each, state="waiting")
-            if granted:
+            if done and self._is_given_up_by(request, (node,)):
                 request.held = False
+                request.postponed = postpone
                 if request.acknowledged is not None:
                     request.lose()
-                self._recompute_held(request)
+                for each in request.node_requests.values():
+                    if each.node != node:
+                        self._withdraw(request, each)
+                records = request.node_requests[node].records
+                for mode, record in records.items():
+                    if record.state == "granted":
+                        records[mode] = replace(record, state="waiting")
+            self._recompute_held(request)
+
+    def _is_given_up_by(self, request: LockRequest, nodes: Iterable[str]) -> bool:
+        """Whether surrenders at these nodes give a majority lock up."""
+        asked = request.node_requests
+        return gate(request, self.alive, self.silent) is not None and any(
+            record.state != "spare"
+            for node in nodes
+            if node in asked and node not in self.silent
+            for record in asked[node].records.values()
+        )
 
     def postpone(self, answer: Surrendered) -> None:
-        """Withdraw surrendered requests until all others are granted.
+        """Withdraw surrendered requests of one node until all other requests are granted.
 
         This is done only if other agents wait for the surrendered id: the requests would be the
         next to block them.
@@ -413,22 +371,24 @@ class Ledger:
         if any(r.agent != self._agent and r.state == "waiting" for r in answer.records) and any(
             not related(each.lock_id, lock_id) for each in self.waiting.values()
         ):
-            for request in self.open.values():
-                each = request.node_requests.get(node)
-                if each is None or len(request.node_requests) > 1:
-                    continue  # with several nodes, the gate decides when to request
-                if request.acknowledged is not None:
-                    continue  # an upgrade: the client relies on its read lock
-                if related(request.lock_id, lock_id) and each.waits(request.mode):
-                    self._withdraw(request, each)
+            for request in list(self.open.values()):
+                if (
+                    related(request.lock_id, lock_id)
+                    and request.node_requests.keys() == {node}
+                    and request.acknowledged is None  # an upgrade relies on its read lock
+                    and request.node_requests[node].waits(request.mode)
+                ):
+                    request.postponed = True
+                    self._adjust_node_requests(request)
 
     def resume(self) -> None:
-        """Request what was postponed, because no request waits any more."""
-        for request in self.open.values():
-            if len(request.node_requests) == 1:
-                for each in request.node_requests.values():
-                    if each.withdrawn:
-                        self._request(request, each)
+        """Request what was postponed, if all else is held, and the agent is not held up."""
+        if not all(request.postponed for request in self.open.values()):
+            return
+        if not any(request.seq == HIDDEN for request in self.waiting.values()):
+            for request in self.open.values():
+                request.postponed = False
+                self._adjust_node_requests(request)
 
     def acknowledge(self, upto: int) -> None:
         """Note that the client was told that it holds all locks up to the number `upto`."""
@@ -438,16 +398,18 @@ class Ledger:
                 del self._unacknowledged[request.lock_id]
 
     def tell_standing(self) -> None:
-        """Notify each lock server of the agent's standing at the others, if that has changed."""
+        """Notify each lock server of the agent's standing at the others, if that has changed.
+
+        As long as the agent waits for nothing, it makes no difference where it has requests.
+        """
         if not self.standings and len(self.used) < 2:
             return
         several = len(self.used) > 1
-        waits: Counter[str] | None = None
-        if self.waiting:
-            waits = Counter(waited_at(self.waiting, self.alive, self.silent))
+        waits = Counter(node for node, _ in self.waiting) if self.waiting else None
         for node in self.used:
             standing = (several, waits is not None and waits.total() > waits[node])
-            if self.standings.get(node, (False, False)) != standing:
+            told = self.standings.get(node, (False, False))
+            if told != standing and (self.waiting or told[1]):
                 self.standings[node] = standing
                 self._out.append(ToServer(node, StandingElsewhere(self._agent, *standing)))
         for node in self.standings.keys() - self.used.keys():
@@ -508,9 +470,11 @@ class Ledger:
         return self._without(request, self._resolver.given_up(request.lock_id))
 
     def _without(self, request: LockRequest, nodes: Collection[str]) -> Collection[str]:
-        """The nodes whose grants are given up by surrenders at these: at its gate, all of them."""
-        first = gate(request, self.alive, self.silent) if nodes else None
-        return nodes if first is None or first.node not in nodes else request.node_requests
+        """The nodes whose grants are given up by surrenders at these: of a majority lock, all of them.
+
+        A silent node does not answer a surrender, so only its own grants count as gone.
+        """
+        return request.node_requests if self._is_given_up_by(request, nodes) else nodes
 
     def is_acknowledged(self, edge: Edge) -> bool:
         """Whether yielding for this edge gives up a lock that the client was told it holds."""
@@ -525,41 +489,24 @@ class Ledger:
 
     # --- Requesting and releasing ---------------------------------------------------------------
 
-    def _request(
-        self,
-        request: LockRequest,
-        node_request: NodeRequest,
-        several: bool = False,
-        spare: bool = False,
-    ) -> None:
-        """Send a node request, unless its node is down or an earlier release there is unanswered.
-
-        Args:
-            request: The lock request.
-            node_request: Its part for the node.
-            several: Whether requests go to other nodes at the same time.
-            spare: Whether the agent does not wait for it.
-        """
+    def _request(self, request: LockRequest, node_request: NodeRequest) -> None:
+        """Send a node request, unless its node is down or an earlier release there is unanswered."""
         node = node_request.node
-        node_request.withdrawn = False
-        node_request.spare = spare
-        if spare:
-            for mode, record in node_request.records.items():
-                if record.state == "waiting":
-                    node_request.records[mode] = replace(record, state="spare")
-                    self._resolver.spare(node_request.records[mode])
-                    self.waiting.pop(record.key, None)
         if node in self.alive and (node, request.lock_id) not in self.releasing:
             self._use(node_request, request.mode)
             self._unanswered[node, request.lock_id, request.mode] = None
-            elsewhere = several or len(self.used) > 1
-            waits = elsewhere and any(
-                at != node for at in waited_at(self.waiting, self.alive, self.silent)
-            )
+            elsewhere = len(self.used) > 1
+            waits = elsewhere and any(at != node for at, _ in self.waiting)
             if elsewhere or node in self.standings:
                 self.standings[node] = (elsewhere, waits)
             message = Request(
-                self._agent, self._client, request.lock_id, request.mode, elsewhere, waits, spare
+                self._agent,
+                self._client,
+                request.lock_id,
+                request.mode,
+                elsewhere,
+                waits,
+                request.held,
             )
             self._out.append(ToServer(node, message))
 
@@ -598,17 +545,26 @@ class Ledger:
                 del self.used[node_request.node]
 
     def _withdraw(self, request: LockRequest, node_request: NodeRequest) -> None:
-        """Withdraw a node request, so that no agent yields for it; a held lock keeps its grants."""
-        node_request.withdrawn = True
-        records = node_request.records.items() if request.held else ()
-        granted = [mode for mode, record in records if record.state == "granted"]
-        if granted:
-            for mode in self._asked_modes(request, node_request):
-                if mode not in granted:
+        """Withdraw a node request; a held lock keeps its grants, and an upgrade also what it upgrades."""
+        asked = self._asked_modes(request, node_request)
+        kept: list[Mode] = []
+        if request.held or request.acknowledged is not None:
+            records = node_request.records
+            kept = [
+                mode
+                for mode in asked
+                if (mode in records and records[mode].state == "granted")
+                or (mode != request.mode and not request.held)
+            ]
+        if len(kept) == len(asked):
+            return
+        if kept:
+            for mode in asked:
+                if mode not in kept:
                     self._release(request, node_request, mode)
         else:
             self._release(request, node_request)
-        self._keep(node_request, granted)
+        self._keep(node_request, kept)
 
     def downgrade(self, lock_id: LockId, mode: Mode, before: Mode) -> None:
         """Withdraw an upgrade to `mode`, but keep the request in the mode `before`."""
@@ -640,15 +596,14 @@ class Ledger:
 
     def _recompute_held(self, request: LockRequest) -> None:
         """Recompute whether a lock request is held, and what follows from it."""
-        if len(request.node_requests) > 1:
-            request.held = is_held(request, self.alive, self.silent)
-        else:  # the same in the most frequent case, a lock on one node
-            (only,) = request.node_requests.values()
-            record = only.records.get(request.mode)
-            granted = record is not None and record.state == "granted"
-            request.held = granted or only.grant(request.mode) is not None
-        if request.seq == HIDDEN:
-            return
+        request.held = request.serves(request.mode, self.alive)
+        if request.seq != HIDDEN:
+            self._note_held(request)
+        if not (request.held and len(request.node_requests) == 1):
+            self._adjust_node_requests(request)
+
+    def _note_held(self, request: LockRequest) -> None:
+        """Note whether a lock request is held, and whether the client may still rely on it."""
         if request.held:
             if self.open:
                 self.open.pop(request.lock_id, None)
@@ -661,13 +616,27 @@ class Ledger:
                 request.lose()
         if request.acknowledged is None or not request.fully_acknowledged:
             self._unacknowledged[request.lock_id] = request
-        if request.require != "all" and len(request.node_requests) > 1:
-            self._adjust_node_requests(request)
 
     def _adjust_node_requests(self, request: LockRequest) -> None:
-        """Request or withdraw node requests whose role has changed."""
-        for each, role in role_changes(request, self.alive, self.silent):
-            if role == "withdrawn":
+        """Send the node requests that are wanted now, and withdraw those that are not.
+
+        Nothing is changed on a node that has not answered a surrender of the lock.
+        """
+        mode = request.mode
+        first = gate(request, self.alive, self.silent)
+        in_doubt = self._resolver.given_up(request.lock_id)
+        for node, each in request.node_requests.items():
+            record = each.records.get(mode)
+            if node in in_doubt:
+                pass
+            elif not is_wanted(request, each, first):
                 self._withdraw(request, each)
-            else:
-                self._request(request, each, spare=role == "spare")
+            elif each.grant(mode) is not None:
+                pass
+            elif record is None:
+                refused = not request.held and (node, request.lock_id, mode) not in self._unanswered
+                if each.asked != mode or refused:
+                    self._request(request, each)
+            elif record.state == ("waiting" if request.held else "spare"):
+                self._withdraw(request, each)
+                self._request(request, each)

@@ -10,7 +10,7 @@ fencing tokens, and `hold_ups` the effect of a wait on the client's other transa
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Any, Final
 
 from locks.core.agent.counted import unit_of
@@ -166,15 +166,12 @@ class AgentMachine:
         self,
         objects: Iterable[Object],
         wait: Hashable | None = None,
-        queued: Collection[LockId] = (),
     ) -> list[AgentEffect]:
         """Request locks; with `wait`, answer when these and all earlier lock requests are held.
 
         Args:
             objects: The locks.
             wait: The wait to answer.
-            queued: The locks for which this program already waits at the gate
-                (`locks.core.agent.lines.Lines`).
 
         Raises:
             ConflictingRequest: An id was requested before with another requirement, or an
@@ -189,7 +186,7 @@ class AgentMachine:
         check_terms(ledger.requests, ledger.alive, objects, self.await_nodes)
         undo = []
         for wanted in objects:
-            undo.append(ledger.add(wanted, bool(queued) and wanted[0] in queued))
+            undo.append(ledger.add(wanted))
         if wait is not None:
             self._waits.begin_wait(wait, ledger.seq, undo)
         else:
@@ -565,10 +562,6 @@ class AgentMachine:
         """The nodes at which requests of the agent wait."""
         return {node for node, _ in self._ledger.waiting}
 
-    def blocks(self, lock_id: LockId, mode: Mode) -> bool:
-        """Whether another agent's next request for this lock must wait at the gate for this agent, or beside it."""
-        return self.ended is None and self._ledger.blocks(lock_id, mode)
-
     @property
     def size(self) -> int:
         """The number of lock requests."""
@@ -635,19 +628,12 @@ class AgentMachine:
         if self._resolver.graph is None:
             return
         for record in records:
-            if record.agent != self.id:
+            if record.agent != self.id or not self._ledger.may_be_released(record):
                 self._resolver.learn(record)
-            # Ignore a request that may have been released: it waits for no other agent.
-            elif not self._ledger.may_be_released(record):
-                self._resolver.learn(self._ledger.known(record))
 
     def _give_way(self, spare: RequestRecord) -> None:
-        """Give way to a spare request of another agent, which a grant of this agent blocks.
-
-        The other agent holds its lock already. This agent gives way unless it holds a lock by that
-        grant: it can't get the lock before the other agent releases it.
-        """
-        ends = self._ledger.way_for(spare)
+        """Surrender a grant that blocks another agent's spare request, unless this agent holds a lock by it."""
+        ends = self._ledger.blocking(spare)
         if ends is not None:
             self._resolver.surrender(spare.node, Surrender(self.id, spare.lock_id, *ends))
 
@@ -657,16 +643,18 @@ class AgentMachine:
         self._resolver.forget(node for node in self._ledger.used if node != report.server)
 
     def _surrendered(self, message: Surrendered) -> None:
-        if not self._resolver.expects(message):
+        if not self._resolver.is_answered(message):
             return
         report = message.message.report
+        done = message.done and report is not None
         if message.done and report is not None:
             self._resolved(report)
-            self._ledger.surrendered(message.node, message.message.lock_id)
+        # If there is one wait, none is for this lock alone.
+        postpone = done and not message.message.aborts and len(self._waits.pending) == 1
+        self._ledger.surrendered(message.node, message.message.lock_id, done, postpone)
         self._take_in(message.records)
         self._resolver.surrendered(message)
-        resolved = message.done and report is not None and not message.message.aborts
-        if resolved and len(self._waits.pending) == 1:  # no wait is for this lock alone
+        if postpone:
             self._ledger.postpone(message)
         if message.done and report is not None and message.message.aborts:
             text = (
@@ -698,7 +686,7 @@ class AgentMachine:
         if self.ended is None:
             ledger = self._ledger
             resolver = self._resolver
-            if ledger.open and ledger.idle and not resolver.giving_up:
+            if ledger.open and not resolver.is_in_doubt:
                 ledger.resume()
             if resolver.graph is not None and self._idle():
                 resolver.end_search()

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Iterable, Sequence
 from typing import NamedTuple
 
-from locks.core.messages import End
 from locks.errors import (
     CannotServe,
     DeadlockAborted,
@@ -37,7 +36,6 @@ from locks.model import (
     show,
     show_all,
 )
-from locks.ranges import replace
 
 __all__ = [
     "ClientWaits",
@@ -62,22 +60,16 @@ class NodeRequest:
 
     Attributes:
         node: The node.
-        asked: The mode in which it was requested; `None` if it was not, or waits for the answer to
-            a release.
-        withdrawn: Whether it was given up there, because it is not needed now.
-        spare: Whether it was requested as spare, and has not been granted since.
+        asked: The mode in which it was requested; `None` if it was not, is withdrawn, or waits for
+            the answer to a release.
         records: The known records of the requests there, by mode.
-        gave_way: The edges for which it gave way to spare requests with its present grant.
     """
 
-    __slots__ = ("asked", "gave_way", "node", "records", "spare", "withdrawn")
+    __slots__ = ("asked", "node", "records")
 
     def __init__(self, node: str) -> None:
         self.node = node
         self.asked: Mode | None = None
-        self.withdrawn = False
-        self.spare = False
-        self.gave_way: tuple[tuple[End, End], ...] = ()
         self.records: dict[Mode, RequestRecord] = {}
 
     def grant(self, mode: Mode) -> RequestRecord | None:
@@ -88,12 +80,6 @@ class NodeRequest:
                 if each in records and records[each].state == "granted":
                     return records[each]
         return None
-
-    def as_wanted(self, record: RequestRecord) -> RequestRecord:
-        """The record as it is wanted: the lock server may not know yet that the request is spare."""
-        return (
-            replace(record, state="spare") if self.spare and record.state == "waiting" else record
-        )
 
     def waits(self, mode: Mode) -> bool:
         """Whether it waits for the grant that would satisfy a lock request in this mode."""
@@ -141,6 +127,7 @@ class LockRequest:
             since, or come up.
         lost: If it is lost, the nodes that were lost with it, or no nodes if it was surrendered;
             `None` if it is not.
+        postponed: Whether it was surrendered, and is requested again when all others are held.
         confirmed: The confirmations of its fencing token, if it is on several nodes.
     """
 
@@ -153,6 +140,7 @@ class LockRequest:
         "lost",
         "mode",
         "node_requests",
+        "postponed",
         "require",
         "seq",
     )
@@ -167,6 +155,7 @@ class LockRequest:
         self.acknowledged: Mode | None = None
         self.acknowledged_on: tuple[str, ...] = ()
         self.lost: tuple[str, ...] | None = None
+        self.postponed = False
         self.confirmed: Confirmed | None = None
 
     def acknowledge(self, alive: Collection[str]) -> None:
@@ -220,14 +209,6 @@ class LockRequest:
             return False
         acknowledging = {node: self.node_requests[node] for node in self.acknowledged_on}
         return self._enough(acknowledging, self.acknowledged, alive, given_up)
-
-    def is_answered(self, alive: Collection[str]) -> bool:
-        """Whether all lock servers that are up have granted it, or answered that it must wait."""
-        return all(
-            each.grant(self.mode) is not None or each.withdrawn or each.waits(self.mode)
-            for node, each in self.node_requests.items()
-            if node in alive
-        )
 
     def serves(self, mode: Mode, alive: Collection[str], given_up: Collection[str] = ()) -> bool:
         """Whether enough node requests are granted for a mode, without the nodes in `given_up`."""

@@ -138,11 +138,8 @@ class ServerMachine:
             moved = requester
             requester.requests_elsewhere = requests_elsewhere
             requester.waits_elsewhere = waits_elsewhere
-        new: Sequence[Entry] = changed
-        if self.table.spares:
-            changed, new = self._resumed(changed, new)
         self.changed = changed
-        news = self._notifier.after(changed, new, moved)
+        news = self._notifier.after(changed, moved)
         own = tuple(news.pop(agent).values())
         return own, self._tell(news) if news or self._watchers.any else []
 
@@ -243,18 +240,13 @@ class ServerMachine:
             requester = self.table.requesters.get(agent)
             stands = requester is not None and self.table.edge_stands(requester, waiter, holder)
             changed = self.table.remove(agent) if stands else []
-        elif report is None and waiter is not None and holder is not None:
-            changed = self.table.give_way(agent, waiter, holder)
         else:
             changed = self.table.surrender(agent, lock_id, waiter, holder)
-        new: Sequence[Entry] = [e for e in changed if e.requester.id == agent or e.spare]
-        if self.table.spares:
-            changed, new = self._resumed(changed, new)
         self.changed = changed
         resolved = report if changed else None
         if resolved is not None:
             self._notifier.forgotten(resolved.agents)
-        news = self._notifier.after(changed, new)
+        news = self._notifier.after(changed)
         own = news.pop(agent, {})
         for end in (waiter, holder, *stale):
             entry = self.table.entry(end[0]) if end is not None else None
@@ -292,9 +284,6 @@ class ServerMachine:
             return []
         requester.requests_elsewhere = message.requests_elsewhere
         requester.waits_elsewhere = message.waits_elsewhere
-        changed = self.table.resume(requester)
-        if changed:
-            return self._changed(changed, changed, requester)
         return self._notify(self._notifier.after([], requester=requester))
 
     def _inquire(self, message: Inquire) -> list[ServerEffect]:
@@ -320,16 +309,12 @@ class ServerMachine:
 
     # --- Notifying ------------------------------------------------------------------------------
 
-    def _changed(
-        self, changed: list[Entry], new: Sequence[Entry] = (), requester: Requester | None = None
-    ) -> list[ServerEffect]:
+    def _changed(self, changed: list[Entry]) -> list[ServerEffect]:
         """The effects of a step that has changed these entries; see `Notifier.after`."""
         if not changed:
             return []
-        if self.table.spares:
-            changed, new = self._resumed(changed, new)
         self.changed = changed
-        news = self._notifier.after(changed, new, requester)
+        news = self._notifier.after(changed)
         return self._tell(news) if news or self._watchers.any else []
 
     def _tell(self, news: News) -> list[ServerEffect]:
@@ -338,16 +323,6 @@ class ServerMachine:
         if self._watchers.any:
             effects += self._views(self.changed)
         return effects
-
-    def _resumed(
-        self, changed: list[Entry], new: Sequence[Entry]
-    ) -> tuple[list[Entry], Sequence[Entry]]:
-        """Both arguments, plus the spare entries that move ahead now that their requester does not wait."""
-        more: dict[Entry, None] = {}
-        for requester in dict.fromkeys([entry.requester for entry in changed]):
-            for entry in self.table.resume(requester):
-                more[entry] = None
-        return ([*dict.fromkeys((*changed, *more))], (*new, *more)) if more else (changed, new)
 
     def _notify(self, news: News) -> list[ServerEffect]:
         effects: list[ServerEffect] = []

@@ -44,7 +44,6 @@ class SavedEntry(NamedTuple):
     version: int
     granted: bool
     spare: bool
-    yielded: bool
     notified: tuple[tuple[int, int], ...] | None
 
 
@@ -101,7 +100,6 @@ def _save_entry(entry: Entry, number: dict[Requester, int]) -> SavedEntry:
         entry.version,
         entry.granted,
         entry.spare,
-        entry.yielded,
         # Owners that are gone have forgotten it.
         None
         if notified is None
@@ -139,6 +137,7 @@ def load_table(saved: SavedServer, table: LockTable, notifier: Notifier) -> None
     for entry in in_order:
         if not entry.granted:
             table._look(entry)  # it finds a reason to wait
+    table.looked = []
     notifier.load(requesters)
     table.version = saved.version
     table.last_place = saved.last_place
@@ -156,7 +155,6 @@ def _enter(table: LockTable, requester: Requester, fact: SavedEntry) -> Entry:
     requester.entries.setdefault(slot, []).append(entry)
     requester.total += 1
     requester.waiting += 1
-    table._set_yielded(entry, fact.yielded)
     if fact.spare:
         table._set_spare(entry, True)
     return entry

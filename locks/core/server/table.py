@@ -28,10 +28,9 @@ must wait. When one leaves, only the request that moves to the last index with a
 Places are integers in rising order. A conversion gets a fraction directly ahead of the entry that
 it must precede, so it overtakes no other. A *spare* request is by an agent that holds the lock by
 the grants of other nodes. No other agent gets the lock before that agent releases it. So a spare
-request is ahead of all waiting requests that conflict with it, and if a conflicting request is
-granted, its agent is requested to give way (`give_way`). A request that is covered by a granted one
-is granted with it, even if a conversion was put ahead of both meanwhile. Versions come from one
-counter. Its start is an argument, so that versions keep rising across restarts.
+request is put ahead of all waiting requests that conflict with it. A request that is covered by a
+granted one is granted with it, even if a conversion was put ahead of both meanwhile. Versions come
+from one counter. Its start is an argument, so that versions keep rising across restarts.
 
 Rejected: the original's queue for each id with copies of the parents' entries ("indirect entries"),
 because copies can disagree; a count of all blockers for each waiting entry, because each hand-over
@@ -41,7 +40,7 @@ would cost time in the length of the queue.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import chain
 
 from locks.core.server.tree import (
@@ -116,6 +115,7 @@ class LockTable:
             time.
         spares: The spare requests, by lock id.
         root: The slot above all others.
+        looked: The entries that have a new reason to wait; the notifier takes them out.
     """
 
     def __init__(self, first_version: int = 0) -> None:
@@ -124,6 +124,7 @@ class LockTable:
         self.counted: dict[LockId, Slot] = {}
         self.spares: dict[LockId, dict[Entry, None]] = {}
         self.root = Slot((), None)
+        self.looked: list[Entry] = []
         self._entries: dict[int, Entry] = {}  # in the order of their numbers
         self.last_place = 0
         self._requests = self._grants = self._waits = self._surrenders = (
@@ -154,8 +155,7 @@ class LockTable:
         """Request a lock. The first returned entry is the request itself.
 
         If the agent already has an entry on this id in the same or a stronger mode, that entry is
-        returned. Its waiting entries on exactly this id become spare, or needed again, as the new
-        request says.
+        returned.
         """
         requester = self.requesters.get(agent)
         if requester is None:
@@ -168,7 +168,7 @@ class LockTable:
             if not covers:
                 ahead_of = first_waiting_for(requester, slot, mode)
             elif covers[0].slot is slot:
-                return self._convert(covers[0], spare)
+                return [covers[0]]
         if spare and not covers:
             ahead_of = self._first_waiting(requester, slot, mode)
         entry = self._enter(requester, slot, mode)
@@ -189,7 +189,7 @@ class LockTable:
             self._count_in(entry)
         if not (entry.granted or spare):
             self._waits += 1
-        return [entry] if len(requester.entries[slot]) == 1 else self._convert(entry, spare)
+        return [entry]
 
     def release(self, agent: AgentId, lock_id: LockId, mode: Mode | None = None) -> list[Entry]:
         """Take out the agent's entries on exactly this id (in one mode, if one is given)."""
@@ -234,113 +234,23 @@ class LockTable:
             self._refused_surrenders += 1
             return []
         self._surrenders += 1
-        for entry in given_up:
-            self._set_yielded(entry, True)
-        return self._move(given_up)
-
-    def give_way(
-        self, agent: AgentId, waiter: tuple[int, int], holder: tuple[int, int]
-    ) -> list[Entry]:
-        """Put spare requests ahead of an agent's grants; returns the same as `surrender`.
-
-        All spare requests that the grants block are put ahead of them. Otherwise the agent's
-        entries keep their places.
-
-        Args:
-            agent: The agent that gives way.
-            waiter: Number and `since` of a spare request.
-            holder: Number and `since` of the agent's grant that blocks it.
-        """
-        requester = self.requesters.get(agent)
-        if requester is None or not self.edge_stands(requester, waiter, holder, spare=True):
-            self._refused_surrenders += 1
-            return []
-        self._surrenders += 1
-        own: list[Entry] = []
-        spares: dict[Entry, None] = {}
-        for entry in requester.around(self._entries[waiter[0]].slot):
-            kept = self.spares_behind(entry) if entry.granted else ()
-            for spare in kept:
-                spares[spare] = None
-            if kept:
-                own.append(entry)
-        return self._move(sorted(own, key=order_of), sorted(spares, key=place_of))
-
-    def _move(self, given_up: list[Entry], ahead: Sequence[Entry] = ()) -> list[Entry]:
-        """Take grants away: the entries move to the end, or stay behind the entries in `ahead`."""
         candidates: dict[Entry, None] = {}
-        moved = [*ahead, *given_up]
-        for entry in moved:
+        for entry in given_up:
             self._leave(entry, candidates)
-        first = min(given_up, key=place_of)
-        last = not ahead
-        for entry in ahead:
-            if entry.place > first.place:
-                self._place(entry, first)
-                last = last or entry.place > first.place  # there was no room
-        for number, entry in enumerate(moved):
+        for entry in given_up:
             self.version += 1
             entry.since = entry.version = self.version
-            if last and number >= len(ahead):
-                self._place(entry)
-            if self._stand(entry) and ahead:  # entries at the end block no other entry
-                self._count_in(entry)
-        for entry in moved:
+            self._place(entry)
+            self._stand(entry)
             candidates.pop(entry, None)
         changed: list[Entry] = []
         self._consider(candidates, changed)
-        for entry in moved:
+        for entry in given_up:
             self._look(entry)
-        return sorted(changed + moved, key=version_of)
-
-    def _convert(self, entry: Entry, spare: bool) -> list[Entry]:
-        """Make the requester's waiting entries on the id spare or needed; return `entry` and the other changes."""
-        changed = [entry]
-        requester, slot = entry.requester, entry.slot
-        for each in requester.entries[slot]:
-            if each.granted or each.spare == spare:
-                continue
-            self._set_spare(each, spare)
-            self.version += 1
-            each.since = each.version = self.version
-            if each is not entry:
-                changed.append(each)
-            if each.precedes:
-                self._go_ahead(each, changed)
-        return changed
-
-    def _go_ahead(self, entry: Entry, changed: list[Entry]) -> None:
-        """Put a spare entry ahead of all waiting entries that conflict with it."""
-        first = self._first_waiting(entry.requester, entry.slot, entry.mode)
-        if first is not None and first.place < entry.place:
-            candidates: dict[Entry, None] = {}
-            self._leave(entry, candidates)
-            self._place(entry, first)
-            counted = self._stand(entry)
-            self._look(entry)
-            if counted:
-                self._count_in(entry)
-            self._consider(candidates, changed)
-
-    def resume(self, requester: Requester) -> list[Entry]:
-        """Move surrendered spare entries of a requester ahead again, if the requester waits for nothing."""
-        changed: list[Entry] = []
-        for entry in list(requester.all()) if requester.yielded and not requester.waits else ():
-            self._set_yielded(entry, False)
-            if entry.spare:
-                self.version += 1
-                entry.since = entry.version = self.version
-                changed.append(entry)
-                self._go_ahead(entry, changed)
-        return changed
-
-    def _set_yielded(self, entry: Entry, yielded: bool) -> None:
-        if entry.yielded != yielded:
-            entry.yielded = yielded
-            entry.requester.yielded += 1 if yielded else -1
+        return sorted(changed + given_up, key=version_of)
 
     def _set_spare(self, entry: Entry, spare: bool) -> None:
-        """Make a waiting entry spare, or needed again: its agent waits for needed entries only."""
+        """Make a waiting entry spare, or undo it: an agent does not wait for its spare entries."""
         entry.spare = spare
         lock_id = entry.slot.lock_id
         if spare:
@@ -413,7 +323,7 @@ class LockTable:
         return [
             each
             for each in behind
-            if each.rank in entry.rivals and each.requester is not entry.requester and each.precedes
+            if each.rank in entry.rivals and each.requester is not entry.requester
         ]
 
     def grants_against(self, entry: Entry) -> list[Entry]:
@@ -612,8 +522,6 @@ class LockTable:
             self._leave(entry, candidates)
             if entry.spare:
                 self._set_spare(entry, False)
-            if entry.yielded:
-                self._set_yielded(entry, False)
             requester.waiting -= 1
             requester.total -= 1
             own = requester.entries[entry.slot]
@@ -660,6 +568,7 @@ class LockTable:
                 blocker.blocking = {}
             blocker.blocking[entry] = None
             entry.blocker = blocker
+            self.looked.append(entry)
             if entry.pending >= 0:
                 entry.pending = -1
                 del slot.counting[entry]
@@ -667,6 +576,7 @@ class LockTable:
         pending = self._count_below(entry) if slot.children else 0
         if pending:
             entry.pending = pending
+            self.looked.append(entry)
             if slot.counting:
                 slot.counting[entry] = None
             else:
@@ -710,8 +620,6 @@ class LockTable:
         entry.since = entry.version = self.version
         if entry.spare:
             self._set_spare(entry, False)
-        if entry.yielded:
-            self._set_yielded(entry, False)
         entry.granted = True
         entry.requester.waiting -= 1
         self._grants += 1
@@ -744,23 +652,20 @@ class LockTable:
         requester: Requester,
         waiter: tuple[int, int] | None,
         holder: tuple[int, int] | None,
-        spare: bool = False,
     ) -> bool:
         """Whether `waiter` still waits for the requester's `holder`, and both are unchanged.
 
-        Each is given by its number and `since`. If one of them is `None`, the answer is true. With
-        `spare`, the waiter is a spare request that the holder blocks.
+        Each is given by its number and `since`. If one of them is `None`, the answer is true.
         """
         if waiter is None or holder is None:
             return True
         w, h = self._entries.get(waiter[0]), self._entries.get(holder[0])
         if w is None or h is None or w.since != waiter[1] or h.since != holder[1]:
             return False
-        if w.granted or w.spare != spare or (spare and not (h.granted and w.precedes)):
-            return False
         a, b = w.slot.lock_id, h.slot.lock_id
         return (
-            h.requester is requester
+            not w.granted
+            and h.requester is requester
             and w.requester is not requester
             and h.rank in w.rivals
             and a[: len(b)] == b[: len(a)]

@@ -33,7 +33,6 @@ __all__ = [
     "WHOLE",
     "Entry",
     "Requester",
-    "SearchIndex",
     "Slot",
     "counts_against",
     "covering",
@@ -79,8 +78,6 @@ class Slot:
         granted: For each rank, how many of them are granted.
         below: For each rank, how many entries there are below.
         counting: The entries here that wait for entries below.
-        index: The entries here and below that matter to searches for cycles; this belongs to
-            `locks.core.server.search_index`.
         units: For a counted id, how many entries may be granted at once
             (`locks.core.server.units`); 0 otherwise.
     """
@@ -90,7 +87,6 @@ class Slot:
         "children",
         "counting",
         "granted",
-        "index",
         "lock_id",
         "parent",
         "queues",
@@ -105,7 +101,6 @@ class Slot:
         self.granted: list[int] = _NO_LIST
         self.below = _ZEROS
         self.counting: dict[Entry, None] = _NO_ENTRIES
-        self.index: SearchIndex | None = None
         self.units = 0
         if parent is not None:
             if parent.children is _NO_CHILDREN:
@@ -160,29 +155,6 @@ class Slot:
         return any(map(self.below.__getitem__, ranks))
 
 
-class SearchIndex:
-    """The entries of one slot that matter to searches for cycles, and the slots below with such entries.
-
-    `locks.core.server.search_index` defines the kinds.
-
-    Attributes:
-        lists: The entries of each kind and rank, at `lists[kind + rank]`.
-        strong: How many entries here are `HELD` or `AHEAD`.
-        plain: How many entries here are `PLAIN`.
-        strong_below: The slots directly below that have `HELD` or `AHEAD` entries on them or below.
-        plain_below: Likewise for `PLAIN`.
-    """
-
-    __slots__ = ("lists", "plain", "plain_below", "strong", "strong_below")
-
-    def __init__(self) -> None:
-        self.lists: list[list[Entry]] = [[] for _ in range(3 * len(MODES))]
-        self.strong = 0
-        self.plain = 0
-        self.strong_below: dict[Slot, None] = {}
-        self.plain_below: dict[Slot, None] = {}
-
-
 class Requester:
     """An agent as the requester of its requests.
 
@@ -194,11 +166,8 @@ class Requester:
         waiting: How many of them wait; spare entries do not.
         requests_elsewhere: Whether it reported requests at other nodes.
         waits_elsewhere: Whether it reported that it waits at other nodes.
-        yielded: How many of its entries are yielded.
         changed_at: The version at which it last began or stopped waiting.
         waited: Whether it waited when the notifier last looked.
-        single: Whether it waited with just one request then.
-        waiters: The entries with which it waited then.
     """
 
     __slots__ = (
@@ -207,13 +176,10 @@ class Requester:
         "entries",
         "id",
         "requests_elsewhere",
-        "single",
         "total",
         "waited",
-        "waiters",
         "waiting",
         "waits_elsewhere",
-        "yielded",
     )
 
     def __init__(self, agent: AgentId, client: str) -> None:
@@ -224,11 +190,8 @@ class Requester:
         self.waiting = 0
         self.requests_elsewhere = False
         self.waits_elsewhere = False
-        self.yielded = 0
         self.changed_at = -1
         self.waited = False
-        self.single = False
-        self.waiters: dict[Entry, None] = _NO_ENTRIES
 
     @property
     def waits(self) -> bool:
@@ -239,6 +202,17 @@ class Requester:
         """All its entries."""
         for entries in self.entries.values():
             yield from entries
+
+    def waiters(self) -> list[Entry]:
+        """The entries with which it waits, in the order of their numbers."""
+        found: list[Entry] = []
+        for entries in reversed(self.entries.values()):  # the newest are usually the ones that wait
+            if len(found) == self.waiting:
+                break
+            found += [entry for entry in entries if entry.waits]
+        if len(found) > 1:
+            found.sort(key=_number_of)
+        return found
 
     def around(self, slot: Slot) -> Iterator[Entry]:
         """Its entries on ids related to that of `slot`; goes through the smaller set."""
@@ -271,15 +245,12 @@ class Entry:
         version: The version of its last change.
         granted: Whether it is granted.
         spare: Whether it is not granted, and its agent does not wait for it.
-        yielded: Whether it was surrendered, and not granted since.
         gone: Whether it was taken out.
         blocker: The one entry that it waits for, if that is its reason to wait.
         blocking: The entries of which this one is the `blocker`.
         pending: How many entries below it waits for, if that is its reason to wait; otherwise -1.
         notified: The requesters that were notified of it, each with its `changed_at` at that time; this
             belongs to `locks.core.server.notifier`.
-        kind: Its kind in searches for cycles (`locks.core.server.search_index`).
-        indexed_at: The place at which it got its mark.
     """
 
     __slots__ = (
@@ -287,8 +258,6 @@ class Entry:
         "blocking",
         "gone",
         "granted",
-        "indexed_at",
-        "kind",
         "mode",
         "notified",
         "number",
@@ -302,7 +271,6 @@ class Entry:
         "slot",
         "spare",
         "version",
-        "yielded",
     )
 
     def __init__(self, number: int, requester: Requester, slot: Slot, mode: Mode) -> None:
@@ -317,28 +285,16 @@ class Entry:
         self.version = number
         self.granted = False
         self.spare = False
-        self.yielded = False
         self.gone = False
         self.blocker: Entry | None = None
         self.blocking: dict[Entry, None] | None = None
         self.pending = -1
         self.notified: dict[Requester, int] | None = None
-        self.kind = -1
-        self.indexed_at: Place = 0
 
     @property
     def waits(self) -> bool:
         """Whether its agent waits for it."""
         return not (self.granted or self.spare or self.gone)
-
-    @property
-    def precedes(self) -> bool:
-        """Whether it is spare, and must be granted before all waiting entries.
-
-        A surrendered entry does not precede others while its requester waits: this could undo the
-        surrender.
-        """
-        return self.spare and not (self.yielded and self.requester.waits)
 
     def record(self, node: str) -> RequestRecord:
         """Its present state as a record."""
@@ -374,6 +330,10 @@ class Entry:
             self.number,
             self.place,
         )
+
+
+def _number_of(entry: Entry) -> int:
+    return entry.number
 
 
 def rivals_of(mode: Mode) -> Ranks:

@@ -1,55 +1,34 @@
-"""The wait-for graph as a lock server sees it.
+"""The edges of the wait-for graph that a lock server follows when it searches for cycles.
 
-An edge leads from a waiting requester, with one of its requests, to another waiting requester whose request
-blocks it. All other nodes together count as one more requester: a requester that waits elsewhere waits for
-it, and it waits for each requester that has requests elsewhere. Owners on a cycle through it are
-*tied*.
+An edge leads from a waiting requester to another waiting requester whose request blocks it. Not all
+edges are needed. A waiting request is followed
 
-Searches skip two kinds of edges. Both lead to a waiting request x whose agent waits for nothing
-else. So no search goes through the agents that wait alone, however many there are.
+- on its own id and above, and on the first ids below. All ids below are looked at only if nothing
+  else blocks it: there may be many, and each search would look at all.
+- there, to each grant that blocks it, and to the first waiting request of each queue that does. The
+  requests behind that one become the first in their turn.
+- not to a waiting request that is *covered*: its requester waits for nothing else, and all that
+  blocks it blocks the follower, and belongs to others. So a search passes over the agents that only
+  wait in the same queue.
 
-- (covered) The edge comes from a request on the same id or above it, whose mode excludes all that
-  x's mode excludes (a write request covers all), and whose agent has no other request there that
-  could block x. Every request that blocks x blocks this one directly.
-- (overtaken) Between the edge's waiting request and x, there is another request on the same id and
-  in the same mode as x, whose agent has no other request there either. Every request that blocks x
-  blocks that one, too.
-
-In both cases, each cycle over the skipped edge implies another cycle. It is shorter, or goes
-through a request further back in the queue. So at least one cycle has no skipped edge.
+Is that enough? Nearly always a deadlock is found with the change that closes it. One whose agents also wait
+for others may be found later. Whoever is not part of a deadlock ends sooner or later. When all of these have ended, each waiting request still has a followed edge, so the
+edges lead round in a cycle. The last edge of that cycle has come with a change from which the
+notifier searches.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterator
+from itertools import chain, islice
 from typing import Final, NamedTuple
 
-from locks.core.server.search_index import (
-    AHEAD,
-    HELD,
-    PLAIN,
-    indexed_below,
-    is_alone,
-    waits_for_it_alone,
-)
-from locks.core.server.tree import (
-    COVERED_RIVALS,
-    Entry,
-    Requester,
-    Slot,
-    counts_against,
-    place_of,
-)
-from locks.model import Place
+from locks.core.server.tree import COVERED_RIVALS, Entry, Requester, counts_against
 
-__all__ = ["Looked", "WaitEdge", "edges_from", "edges_of", "edges_to", "tied_elsewhere"]
+__all__ = ["WaitEdge", "edges_between", "edges_from", "shortest_cycle"]
 
-FEW: Final = 8
 
-# How far a search has looked at the `HELD` and `AHEAD` requests of a slot and a rank, by place;
-# separately with and without covered ones.
-Looked = dict[tuple[Slot, int, bool], Place]
+FEW: Final = 4  # ids below that are looked at if something else blocks as well
 
 
 class WaitEdge(NamedTuple):
@@ -61,234 +40,92 @@ class WaitEdge(NamedTuple):
     holder: Entry
 
 
-def edges_from(requester: Requester, looked: Looked | None = None) -> Iterator[WaitEdge]:
-    """The edges from a requester; `looked` is as in `edges_of`."""
-    for waiter in _in_order(requester):
-        yield from edges_of(waiter, looked)
+def edges_from(requester: Requester) -> Iterator[WaitEdge]:
+    """The followed edges from a requester to requesters that wait."""
+    for waiter in requester.waiters():
+        slot, place, rivals = waiter.slot, waiter.place, waiter.rivals
+        below = slot.subtree(rivals)
+        for each in chain(slot.path(), islice(below, FEW) if waiter.pending < 0 else below):
+            for rank in rivals if each.queues else ():
+                grants = each.granted[rank]
+                is_first = True
+                for entry in each.queues[rank]:
+                    to = entry.requester
+                    if entry.granted:
+                        grants -= 1
+                        follows = True
+                    else:
+                        follows = is_first and entry.place < place
+                        is_first = is_first and to is requester
+                        follows = follows and not _is_covered(entry, waiter)
+                    if follows and to is not requester and (to.waiting or to.waits_elsewhere):
+                        yield WaitEdge(requester, to, waiter, entry)
+                    if not (grants or is_first):  # they are usually at the front
+                        break
 
 
-def edges_of(waiter: Entry, looked: Looked | None = None) -> Iterator[WaitEdge]:
-    """The edges from one waiting entry.
+def _is_covered(holder: Entry, waiter: Entry) -> bool:
+    """Whether a waiting entry that blocks `waiter` is left out."""
+    requester = holder.requester
+    if holder.spare or requester.waiting > 1 or requester.waits_elsewhere:
+        return False
+    if waiter.pending < 0 <= holder.pending:  # what blocks it is below
+        return False
+    above = waiter.slot.lock_id
+    return (
+        holder.rank in COVERED_RIVALS[waiter.mode]
+        and holder.slot.lock_id[: len(above)] == above
+        and not any(counts_against(holder, own) for own in waiter.requester.around(holder.slot))
+    )
+
+
+def shortest_cycle(start: Requester, clear: set[Requester]) -> list[WaitEdge]:
+    """The followed edges of a shortest cycle through a requester; none if there is no cycle.
 
     Args:
-        waiter: The entry.
-        looked: How far a search has looked. Requests up to there are left out. When the caller asks
-            for the next edge, the last one is added.
+        start: The requester.
+        clear: Requesters that no cycle goes through; those found on the way are added.
     """
-    covers = _covers(waiter)
-    own_slot = waiter.slot
-    for slot in own_slot.path():
-        if slot.index is not None and (slot.index.strong or slot.index.plain):
-            yield from _edges_at(waiter, slot, covers if slot is own_slot else (), looked)
-    if own_slot.index is not None:
-        for slot in indexed_below(own_slot, len(covers) < len(waiter.rivals)):
-            yield from _edges_at(waiter, slot, covers, looked)
+    reached: dict[Requester, WaitEdge] = {}
+    todo = [start]
+    met_again = False
+    for requester in todo:
+        for edge in edges_from(requester):
+            if edge.to is start:
+                cycle = [edge]
+                while cycle[-1].by is not start:
+                    cycle.append(reached[cycle[-1].by])
+                return cycle
+            if edge.to in reached:
+                met_again = True
+            elif edge.to not in clear:
+                reached[edge.to] = edge
+                todo.append(edge.to)
+    clear.update((start,) if met_again else todo)
+    return []
 
 
-def _edges_at(
-    waiter: Entry, slot: Slot, covers: tuple[int, ...], looked: Looked | None
-) -> Iterator[WaitEdge]:
-    """The edges from a waiting entry to those on one slot."""
-    index = slot.index
-    assert index is not None
-    requester, place = waiter.requester, waiter.place
-    for rank in waiter.rivals:
-        covered = rank in covers
-        key = (slot, rank, covered)
-        last: Place | None = None
-        notes = False
-        if looked is not None:
-            last = looked.get(key)
-            notes = True  # until an entry of this requester comes: others have edges to it
-        if not covered:
-            queue = index.lists[PLAIN + rank]
-            i = bisect_left(queue, place, key=place_of) if queue else 0
-            if i:
-                yield WaitEdge(requester, queue[i - 1].requester, waiter, queue[i - 1])
-        if last is None:
-            for holder in index.lists[HELD + rank]:
-                if holder.requester is requester:
-                    notes = False
-                else:
-                    yield WaitEdge(requester, holder.requester, waiter, holder)
-            if notes and looked is not None:
-                looked[key] = 0  # all waiting entries have larger places
-        queue = index.lists[AHEAD + rank]
-        i = 0 if last is None else bisect_right(queue, last, key=place_of)
-        while i < len(queue) and queue[i].place < place:
-            holder = queue[i]
-            if holder.requester is requester:
-                notes = False
-            elif not (covered and waits_for_it_alone(holder)):
-                yield WaitEdge(requester, holder.requester, waiter, holder)
-            if notes and looked is not None:
-                looked[key] = holder.place
-            i += 1
-
-
-def edges_to(requester: Requester, others: Collection[Requester]) -> Iterator[WaitEdge]:
-    """The edges to a requester from some others; goes through the smaller set."""
-    if not requester.waits:
-        return
-    queues = _queues_around(requester, FEW * len(others)) if len(others) > FEW else None
-    if queues is None:
-        for by in others:
-            if by is not requester:
-                for waiter in _in_order(by):
-                    for holder in requester.around(waiter.slot):
-                        if counts_against(waiter, holder) and not _is_left_out(waiter, holder):
-                            yield WaitEdge(by, requester, waiter, holder)
-        return
-    for holder, queue in queues:
-        single = waits_for_it_alone(holder)
-        i = 0 if holder.granted else bisect_right(queue, holder.place, key=place_of)
-        while i < len(queue):
-            waiter = queue[i]
-            by = waiter.requester
-            i += 1
-            if by is requester or by not in others or not waiter.waits:
-                continue
-            if not (single and _is_left_out(waiter, holder)):
-                yield WaitEdge(by, requester, waiter, holder)
-
-
-def _queues_around(requester: Requester, most: int) -> list[tuple[Entry, list[Entry]]] | None:
-    """The queues of indexed waiting requests that may wait for a requester's; `None` if these are too many."""
-    found: list[tuple[Entry, list[Entry]]] = []
-    for holder in requester.all():
-        for slot in (*holder.slot.path(), *indexed_below(holder.slot, True)):
-            most -= 1
-            if slot.index is not None:
-                for rank in holder.rivals:
-                    for kind in (AHEAD, PLAIN):
-                        queue = slot.index.lists[kind + rank]
-                        if queue:
-                            most -= len(queue)
-                            found.append((holder, queue))
-            if most < 0:
-                return None
-    return found
-
-
-def _is_left_out(waiter: Entry, holder: Entry) -> bool:
-    """Whether the edge from a waiting entry to one that blocks it is skipped."""
-    if not waits_for_it_alone(holder):
-        return False
-    if len(holder.slot.lock_id) >= len(waiter.slot.lock_id) and holder.rank in _covers(waiter):
-        return True
-    if holder.kind != PLAIN or holder.slot.index is None:
-        return False
-    queue = holder.slot.index.lists[PLAIN + holder.rank]
-    i = bisect_right(queue, holder.place, key=place_of)
-    return i < len(queue) and queue[i].place < waiter.place
-
-
-def _covers(waiter: Entry) -> tuple[int, ...]:
-    """The ranks of requests to which edges are skipped as covered, if their agents wait for nothing else."""
-    if waiter.kind == PLAIN or is_alone(waiter):
-        return COVERED_RIVALS[waiter.mode]
-    return ()
-
-
-def tied_elsewhere(
-    asking: Collection[Requester], away: Collection[Requester], others: bool = True
-) -> dict[Requester, None]:
-    """The tied requesters.
-
-    Args:
-        asking: The requesters that wait and have requests elsewhere.
-        away: The requesters that wait elsewhere.
-        others: Whether there are waiting requesters without requests elsewhere.
-    """
-    if not (asking and away):
-        return {}
-    reached = dict.fromkeys(asking)
+def edges_between(
+    starts: Collection[Requester], ends: Collection[Requester]
+) -> tuple[list[WaitEdge], set[Requester]]:
+    """The followed edges on paths from some requesters to others, and the requesters on these paths."""
+    found: list[WaitEdge] = []
+    reached = dict.fromkeys(starts)
     todo = list(reached)
-    if others:
-        looked: Looked = {}
-        for waiter in _last_ones(todo):
-            for edge in edges_of(waiter, looked):
-                if edge.to not in reached:
-                    reached[edge.to] = None
-                    todo.append(edge.to)
-        i = len(asking)
-        while i < len(todo):
-            for edge in edges_from(todo[i], looked):
-                if edge.to not in reached:
-                    reached[edge.to] = None
-                    todo.append(edge.to)
-            i += 1
-    tied = {requester: None for requester in todo if requester in away}
-    if tied and len(tied) < len(todo):
-        _add_those_behind(tied, [requester for requester in todo if requester not in tied])
-    return tied
-
-
-def _last_ones(requesters: list[Requester]) -> list[Entry]:
-    """Some waiting entries of these requesters, from which all requesters are reached that these have edges to.
-
-    If an entry has no edges to `PLAIN` entries, only the last such entry of each slot is needed: it
-    waits for all entries that the others wait for.
-    """
-    found: list[Entry] = []
-    lasts: dict[Slot, Entry] = {}
-    for requester in requesters:
-        for waiter in _in_order(requester):
-            slot = waiter.slot
-            last = lasts.get(slot)
-            if last is not None and last.place > waiter.place and _passes_over(waiter):
-                continue
-            if last is None and slot.parent is not None and _has_plain(slot.parent):
-                found.append(waiter)
-            elif _passes_over(waiter):
-                lasts[slot] = waiter
-            else:
-                found.append(waiter)
-    found += lasts.values()
-    return found
-
-
-def _passes_over(waiter: Entry) -> bool:
-    """Whether no edge leads from a waiting entry to a `PLAIN` one on the same id or below."""
-    return len(_covers(waiter)) == len(waiter.rivals)
-
-
-def _has_plain(slot: Slot | None) -> bool:
-    """Whether there are `PLAIN` entries on an id or above."""
-    while slot is not None:
-        if slot.index is not None and slot.index.plain:
-            return True
-        slot = slot.parent
-    return False
-
-
-def _add_those_behind(tied: dict[Requester, None], others: list[Requester]) -> None:
-    """Add the requesters among the others from which a path leads to a tied one."""
-    others.sort(key=_first_place)
-    more = True
-    while more:
-        more = False
-        looked: Looked = {}  # no path leads from these to a tied one
-        left = []
-        for requester in others:
-            if any(edge.to in tied for edge in edges_from(requester, looked)):
-                tied[requester] = None
-                more = True
-                looked = {}
-            else:
-                left.append(requester)
-        others = left
-
-
-def _in_order(requester: Requester) -> Collection[Entry]:
-    """The entries with which a requester waits, in an order that does not depend on later events."""
-    waiters = requester.waiters
-    return sorted(waiters, key=_number_of) if len(waiters) > 1 else waiters
-
-
-def _number_of(entry: Entry) -> int:
-    return entry.number
-
-
-def _first_place(requester: Requester) -> Place:
-    return min([waiter.place for waiter in requester.waiters])
+    for requester in todo:
+        for edge in edges_from(requester):
+            found.append(edge)
+            if edge.to not in reached:
+                reached[edge.to] = None
+                todo.append(edge.to)
+    before: dict[Requester, list[Requester]] = {}
+    for edge in found:
+        before.setdefault(edge.to, []).append(edge.by)
+    todo = [requester for requester in reached if requester in ends]
+    leads = set(todo)
+    for requester in todo:
+        for by in before.get(requester, ()):
+            if by not in leads:
+                leads.add(by)
+                todo.append(by)
+    return [edge for edge in found if edge.to in leads], leads

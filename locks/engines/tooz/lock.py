@@ -9,6 +9,7 @@ import tooz
 from tooz import coordination, locking, utils
 
 import locks
+from locks.errors import are_needed
 from locks.facts.gather import Gathered, own_servers, requests
 from locks.model import LockId
 
@@ -40,7 +41,7 @@ def ask_servers(ask: Callable[[], Gathered]) -> Gathered:
     if known - len(told.silent) < needed:
         silent = ", ".join(f"{name}: {why}" for name, why in told.silent)
         raise coordination.ToozConnectionError(
-            f"too few lock servers answered; {needed} of {known} {'is' if needed == 1 else 'are'} needed: {silent}"
+            f"too few lock servers answered; of {known}, {are_needed(needed)}: {silent}"
         )
     return told
 

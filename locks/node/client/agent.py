@@ -290,8 +290,6 @@ class Agent(InlineActor, metaclass=Shown):
         """The machine has ended; so does the actor."""
         watch = self.ended()  # first: `start_monitoring` looks whether it was called
         self._here = None
-        if self.node.lines.by_agent:
-            self.node.lines.leave_lines(self.id)
         if self._monitor is not None:
             self._monitor.cancel()
             self._monitor = None  # or the two would keep each other in memory
@@ -523,9 +521,8 @@ class Agent(InlineActor, metaclass=Shown):
             raise AskedAlready
 
     def request_all(self, objects: Sequence[Object], wait: Any) -> None:
-        """Request locks in the turn; only at the gate, if agents of this node already wait there."""
-        queued = self.node.lines.join_lines(self.machine, objects)
-        self.event(self.machine.ask_all, objects, wait, queued)
+        """Request locks in the turn."""
+        self.event(self.machine.ask_all, objects, wait)
 
     def lock_free(self, objects: Sequence[Object], timeout: float | None) -> bool:
         """Lock all of these, if that needs no wait for other clients.
@@ -538,7 +535,7 @@ class Agent(InlineActor, metaclass=Shown):
         """
         attempt, call = PendingCall(), PendingCall()
         try:
-            if self._await(attempt, 0, self._ask_at_gates, objects, attempt) is not None:
+            if self._await(attempt, 0, self.request_all, objects, attempt) is not None:
                 return True
             if timeout == 0:
                 self.turn.run(self._keep_one, objects, attempt, None)
@@ -552,11 +549,6 @@ class Agent(InlineActor, metaclass=Shown):
             self.give_up(attempt)
             self.give_up(call)
             raise
-
-    def _ask_at_gates(self, objects: Sequence[Object], call: PendingCall) -> None:
-        """Request locks in the turn, only at their gates: little is withdrawn if one of them is not free."""
-        self.node.lines.join_lines(self.machine, objects)
-        self.event(self.machine.ask_all, objects, call, [each[0] for each in objects])
 
     def _keep_one(
         self, objects: Sequence[Object], attempt: PendingCall, call: PendingCall | None

@@ -34,8 +34,8 @@ from locks.core.facts import (
 from locks.errors import TransactionBroken, assert_never
 from locks.net.addresses import place
 from locks.net.budgets import MOST_CALLS, check_budget
-from locks.net.exchange import check_speaker
 from locks.net.link import Link
+from locks.net.messages import check_speaker
 from locks.net.versions import ASKED, check_version
 from locks.node.client.clients import this_program
 from locks.node.client.refusals import check_may_wait

@@ -43,7 +43,7 @@ from locks.model import AgentId, Deadlock, LockId, RequestRecord, agent_numbered
 from locks.net import messages
 from locks.net.actors import Actors, Local, RemoteRef
 from locks.net.addresses import Address, place
-from locks.net.exchange import Exchange, check_speaker
+from locks.net.exchange import Exchange
 from locks.net.link import Link
 from locks.net.messages import (
     AboutActors,
@@ -61,6 +61,7 @@ from locks.net.messages import (
     Seen,
     ToServer,
     brief,
+    check_speaker,
     encode,
 )
 from locks.net.messages import ToAgent as FrameToAgent
