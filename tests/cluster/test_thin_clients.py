@@ -374,6 +374,7 @@ def test_an_interrupted_answer(
     """If the node is interrupted while it takes the answer in, the connection is lost, and the call ends: nobody waits for ever."""
     server, client = one
     struck: list[int] = []
+    lost = link(client, SERVER)
     owner: Any = PendingCall if where == "answer" else ThinRemote
     usual = getattr(owner, where)
 
@@ -387,6 +388,7 @@ def test_an_interrupted_answer(
     with suppress(locks.LocksError):
         locks.Lock(ID).acquire(timeout=LIMIT)
     assert struck
+    eventually(lambda: lost.closed)
     until_members(client, SERVER)
     with suppress(locks.errors.NotHeld):
         locks.Lock(ID).release()

@@ -364,8 +364,8 @@ class ThinLocks(Thin):
         """Request a lock on another node."""
         lock_id, mode, (name,), _ = wanted
         call.renew()  # from now on it can be woken
-        before = agent.remote or Remote(name)
-        agent.remote = before._replace(asked=(wanted, call))
+        held = () if agent.remote is None else agent.remote.held
+        agent.remote = Remote(name, held, (wanted, call))
         self.asking[agent.id.created] = agent
         self._send(agent, name, Request(agent.id, agent.name, lock_id, mode))
         call.sent = True
