@@ -23,8 +23,9 @@ from locks.node.node import Node
 from locks.node.ports import PendingCall
 from locks.program.default import stand_in
 from tests.api.test_thin_locks import IDS, Client, World, _said
+from tests.cluster.harness import COOKIE
 from tests.cluster.nodes import Nodes, link, peer, until_members
-from tests.helpers import EXPLORE, LIMIT, SEED, eventually
+from tests.helpers import EXPLORE, LIMIT, SEED, eventually, run_script
 from tests.torture.tracing import Tracer, trace
 
 NativeThread = gevent.monkey.get_original("threading", "Thread")
@@ -448,3 +449,38 @@ def test_a_server_that_falls_silent(nodes: Nodes) -> None:
             assert not client.thin.asking
         assert greenlet.get(timeout=LIMIT)
     eventually(lambda: not client.silent)
+
+
+def test_a_forked_child_has_none_of_its_parents(nodes: Nodes) -> None:
+    """In a child, the transaction has ended, and nothing is sent; the parent holds its lock as before."""
+    server = nodes.start(SERVER)
+    told = run_script(f"""
+        import gevent, os, locks
+        node = locks.start({ONE!r}, servers=[{peer(server)!r}], cookie={COOKIE!r})
+        assert node.await_nodes([{SERVER!r}], timeout=60)
+        held, other = locks.Lock(("a", 1), timeout=60), locks.Lock(("b", 1), timeout=60)
+        node.thin.pause = 0
+        held.acquire()
+        assert not node.agents_by_id
+        (agent,) = node.thin.agents
+        sent = node.cluster.network.traffic.sent
+        child = os.fork()
+        if not child:
+            try:
+                held.release()
+            except locks.errors.LocksError as error:
+                print(type(error).__name__, agent.is_alive(), agent.machine.size, flush=True)
+            os._exit(0)
+        os.waitpid(child, 0)
+        assert node.cluster.network.traffic.sent == sent and node.thin.agents
+        held.release()
+        with other:
+            print("parent", flush=True)
+    """)
+    assert told.split() == [
+        "MisuseError",
+        "False",
+        "0",
+        "parent",
+    ]  # it has a name, which its child can't have
+    eventually(lambda: not asks(server, ("a",)))

@@ -439,12 +439,13 @@ class ThinLocks(Thin):
 
     def forsake(self) -> None:
         """In a forked child: what is thin is the parent's."""
-        for agent in list(self.agents):
-            agent.leave_to_parent()
+        agents = list(self.agents)
         self.agents.clear()
         self.asking.clear()
         super().conclude()
-        self._journal.thin = False
+        self._journal.thin = False  # or to make the machines would inflate, and write to the parent's connections
+        for agent in agents:
+            agent.leave_to_parent()
 
     def _end_client(self, down: Down) -> None:
         """A client has ended, and so do its transactions, in their order, each in a turn. Calling it again has no effect."""
