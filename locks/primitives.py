@@ -107,11 +107,11 @@ class Lock(Movable, ClientBlock, metaclass=Shown):
         """Whether to try to take it before an agent is made. In an event loop, only if it is not to wait otherwise."""
         if timeout is not None:
             check_timeout(timeout)
-        if self._nodes is not None or self._require is not None or type(self.lock_id[-1]) is tuple:
+        if type(self.lock_id[-1]) is tuple:
             return False
         if (is_in_event_loop() and not at_once) or not node.thin.is_due():
             return False
-        return node.cluster is None or (not at_once and node.thin.fits(scope.nodes))
+        return not (at_once and node.cluster) and node.thin.fits(scope.nodes)
 
     def __repr__(self) -> str:
         return f"<Lock {self.mode} {show(self.lock_id)}>"

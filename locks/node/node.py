@@ -282,9 +282,8 @@ class Node(metaclass=Shown):
             raise
 
     def _fits_thin(self) -> bool:
-        """Whether its locks may be thin."""
-        where = self.scope
-        return self.cluster is None or (where is not None and self.thin.fits(where.nodes))
+        """Whether its locks may be thin, as far as is known."""
+        return self.scope is None or self.thin.fits(self.scope.nodes)
 
     def take_in(self, agent: Agent) -> None:
         """Begin the transaction of an agent that was thin; in a turn. Calling it again has no effect."""

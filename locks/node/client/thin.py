@@ -443,7 +443,9 @@ class ThinLocks(Thin):
         self.agents.clear()
         self.asking.clear()
         super().conclude()
-        self._journal.thin = False  # or to make the machines would inflate, and write to the parent's connections
+        self._journal.thin = (
+            False  # or to make the machines would inflate, and write to the parent's connections
+        )
         for agent in agents:
             agent.leave_to_parent()
 
