@@ -265,7 +265,12 @@ class ThinLocks(Thin):
             keep(agent)
             self._add(agent, watch)
             agent.kept_by = holders
-            holders.put(agent.client_key, agent)
+            first = holders.put_first(agent.client_key, agent)
+            if first is not agent and first.is_alive():
+                self.end(agent)  # another thread of the owner has begun one, without the turn
+                return False
+            if first is not agent:
+                holders.put(agent.client_key, agent)
         else:
             keep(agent)
         if acquisition is not None:
