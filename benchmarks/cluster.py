@@ -23,6 +23,7 @@ __all__ = ["FIGURES"]
 IDS = [("bench", n) for n in range(1000)]
 BEGIN = "begin + lock + end"
 WITH = "with transaction() + lock"
+LOCK = "Lock: acquire + release"
 Operation = Callable[[], float]
 """Locks and ends once; returns the time at which the lock was there."""
 
@@ -82,6 +83,20 @@ def with_transaction(
     return operation
 
 
+def lock_and_release(nodes: Sequence[str]) -> Operation:
+    """`Lock.acquire` and `release`, each with the next lock id."""
+    plans = cycle([locks.Lock(lock_id, nodes=nodes) for lock_id in IDS])
+
+    def operation() -> float:
+        lock = next(plans)
+        lock.acquire()
+        granted = now()
+        lock.release()
+        return granted
+
+    return operation
+
+
 def on_linux(report: Report) -> bool:
     """Whether processes can be pinned here; if not, the report says so."""
     if sys.platform != "linux":
@@ -104,6 +119,7 @@ def remote(report: Report, green: bool) -> None:
             BEGIN: begin_lock_end(peers.names),
             WITH: with_transaction(peers.names),
             f"{WITH} + token": with_transaction(peers.names, token=True),
+            LOCK: lock_and_release(peers.names),
         }
         asked, answered, ended = peers.count_bytes(operations[BEGIN])
         echo = lab.start_echo(asked, -answered)
@@ -133,7 +149,7 @@ def remote(report: Report, green: bool) -> None:
             if redis is not None:
                 yardstick = f"{pins.name}: redis-py"
                 report.compare(
-                    runs, f"{pins.name}: {BEGIN}", yardstick,
+                    runs, f"{pins.name}: {LOCK}", yardstick,
                     yardstick_label="redis-py's Lock",
                     target=report.limit(1) if green else None,
                     note=f"{redis.about}: {lab.note(yardstick)}",

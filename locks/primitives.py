@@ -101,14 +101,17 @@ class Lock(Movable, ClientBlock, metaclass=Shown):
         """The nodes and the requirement of the lock."""
         return where(node, self._nodes, self._require, self.lock_id)
 
-    def may_be_thin(self, node: Node, timeout: float | None, at_once: bool = False) -> bool:
-        """Whether to try whether it is free before an agent is made. In an event loop, only if it is not to wait otherwise."""
+    def may_be_thin(
+        self, node: Node, scope: Scope, timeout: float | None, at_once: bool = False
+    ) -> bool:
+        """Whether to try to take it before an agent is made. In an event loop, only if it is not to wait otherwise."""
         if timeout is not None:
             check_timeout(timeout)
-        usual = (
-            self._nodes is None and self._require is None and type(self.lock_id[-1]) is not tuple
-        )
-        return usual and (at_once or not is_in_event_loop()) and node.thin.is_due()
+        if type(self.lock_id[-1]) is tuple:
+            return False
+        if (is_in_event_loop() and not at_once) or not node.thin.is_due():
+            return False
+        return not (at_once and node.cluster) and node.thin.fits(scope.nodes)
 
     def __repr__(self) -> str:
         return f"<Lock {self.mode} {show(self.lock_id)}>"
@@ -155,7 +158,8 @@ class Lock(Movable, ClientBlock, metaclass=Shown):
         if scope is None or self._nodes is not None or self._require is not None:
             scope = self.where(node)
         wanted: Object = (self.lock_id, self.mode, *scope)
-        if self.may_be_thin(node, timeout) and self._take_thin(node, client, wanted, hold):
+        may_be_thin = self.may_be_thin(node, scope, timeout)
+        if may_be_thin and self._take_thin(node, client, wanted, hold, timeout, quiet):
             return True
         while True:
             call = None
@@ -319,20 +323,36 @@ class Lock(Movable, ClientBlock, metaclass=Shown):
     def enter_at_once(self, hold: Hold) -> bool:
         """Acquire it for a block of a task, if it is free and needs no agent; returns whether it has."""
         node, client = self._home(), self.client()
-        if not self.may_be_thin(node, self.timeout, at_once=True):
+        scope = self.where(node)
+        if not self.may_be_thin(node, scope, self.timeout, at_once=True):
             return False
-        wanted: Object = (self.lock_id, self.mode, *self.where(node))
-        return self._take_thin(node, client, wanted, hold)
+        wanted: Object = (self.lock_id, self.mode, *scope)
+        return self._take_thin(node, client, wanted, hold, 0)
 
-    def _take_thin(self, node: Node, client: Client, wanted: Object, hold: Hold) -> bool:
+    def _take_thin(
+        self,
+        node: Node,
+        client: Client,
+        wanted: Object,
+        hold: Hold,
+        timeout: float | None,
+        quiet: bool = False,
+    ) -> bool:
         """Acquire it without an agent's machine, if nobody else is interested in it; returns whether it has."""
         call = PendingCall()
+        call.quiet = quiet
         try:
-            return node.thin.take(client, wanted, self.label, hold.take, call)
-        except BaseException:
-            if hold.held is not None:
-                hold.held.withdraw(call, self.lock_id)
+            taken = node.thin.take(client, wanted, self.label, hold.take, call)
+            if call.sent:
+                hold.held.await_answer(call, timeout)
+            return taken
+        except BaseException as error:
+            agent = hold.held
+            if agent is not None:
+                agent.withdraw(call, self.lock_id)
                 hold.drop()
+                if isinstance(error, TransactionEnded) and agent.is_over:
+                    return False  # as in `_acquire`
             raise
 
     def _leave(self, held: Agent | None, error: BaseException | None) -> None:

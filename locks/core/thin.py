@@ -13,10 +13,11 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 from locks.core.agent.machine import Object
+from locks.core.messages import AgentMessage, RequestStates
 from locks.core.server.machine import ServerMachine
-from locks.model import AgentId, LockId
+from locks.model import AgentId, LockId, RequestRecord
 
-__all__ = ["Granted", "Holder", "Thin"]
+__all__ = ["Granted", "Holder", "Remote", "Thin"]
 
 
 class Holder(Protocol):
@@ -51,6 +52,40 @@ class Granted(NamedTuple):
     before: int
     since: float
     call: Any
+
+
+class Remote(NamedTuple):
+    """What a thin transaction has at the lock server of another node. It is replaced as a whole.
+
+    The lock server knows these locks. Only the client's node has no agent's machine for them.
+
+    Attributes:
+        node: The node.
+        held: Each lock that it holds: as it was requested, the lock server's record, and the call that has got it.
+        asked: The lock that is requested and not answered yet, and its call.
+    """
+
+    node: str
+    held: tuple[tuple[Object, RequestRecord, Any], ...] = ()
+    asked: tuple[Object, Any] | None = None
+
+    def may_ask(self, wanted: Object) -> bool:
+        """Whether another lock may be requested as well: on the same node, when all others were granted, and not again."""
+        lock_id, _, nodes, _ = wanted
+        is_new = all(mine[0] != lock_id for mine, _, _ in self.held)
+        return self.asked is None and nodes == (self.node,) and is_new
+
+    def granted(self, speaker: str, agent: AgentId, message: AgentMessage) -> Remote | None:
+        """What it has after a node's message to its agent, if that only grants what is asked; else `None`."""
+        if self.asked is None or type(message) is not RequestStates or len(message.records) != 1:
+            return None
+        wanted, call = self.asked
+        (record,) = message.records
+        if record.state != "granted" or not speaker == message.node == record.node == self.node:
+            return None
+        if record.agent != agent or (record.lock_id, record.mode) != wanted[:2]:
+            return None
+        return Remote(self.node, (*self.held, (wanted, record, call)))
 
 
 class Thin:

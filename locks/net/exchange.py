@@ -68,6 +68,13 @@ class Parts(Protocol):
     def to_agent(self, speaker: str, number: int, message: AgentMessage) -> None:
         """A message to an agent."""
 
+    def answered(self, speaker: str, frame: ToAgent) -> bool:
+        """Take in the answer to a request of a thin transaction; returns whether it was one. In a turn for what is thin.
+
+        Raises:
+            BadMessage: It is wrong.
+        """
+
     def asked(
         self, speaker: str, question: AnyQuestion, answer: Callable[[AnyAnswer], object]
     ) -> None:
@@ -107,6 +114,8 @@ class Exchange:
         self._parts = parts
         self._serial = itertools.count(1)
         self._calls: dict[int, tuple[str, Told]] = {}  # that wait for an answer
+        # A body that `take_answer` has decoded, and its frame.
+        self._ahead: tuple[bytes | None, Frame] = NOTHING
 
     # --- From this node -------------------------------------------------------------------------
 
@@ -171,11 +180,24 @@ class Exchange:
 
     # --- From others ----------------------------------------------------------------------------
 
+    def take_answer(self, link: AnyLink, body: bytes) -> bool:
+        """Take in a frame, in a turn for what is thin, if it answers a request of that kind; returns whether it does."""
+        try:
+            frame = decode(body)
+            if type(frame) is ToAgent and self._parts.answered(link.peer.name, frame):
+                return True
+        except BadMessage:
+            return False
+        self._ahead = body, frame
+        return False
+
     def take_in(self, link: AnyLink, body: bytes) -> None:
         """Take in a frame of a link; if it is wrong, the link is lost."""
         speaker = link.peer.name
         try:
-            self._take(link, speaker, decode(body), body)
+            ahead, frame = self._ahead
+            self._ahead = NOTHING
+            self._take(link, speaker, frame if ahead is body else decode(body), body)
         except StrangeMessage as error:
             self.ignored(speaker, "ignored a message of %s: %s", speaker, error)
             if isinstance(error, StrangeQuestion):
@@ -245,4 +267,5 @@ class Exchange:
 
 
 PING: Final = encode(Ping())
+NOTHING: Final = (None, Ping())
 PONG: Final = encode(Pong())

@@ -32,6 +32,7 @@ from locks.runtime.waiter import run_in_hub
 
 if TYPE_CHECKING:
     import socket
+    from collections.abc import Sized
 
     from gevent.hub import Hub
 
@@ -82,6 +83,9 @@ class Link:
         frame_limit: The size of the largest allowed frame, in bytes.
         send_limit: How many bytes of output may wait.
         on_frame: Called with the link and the body of each frame, in the turn.
+        on_answer: Called with the same in a turn for what is thin, while there is something in `asking`; returns whether it has taken
+            the frame in.
+        asking: What waits for an answer in this way.
         on_lost: Called with the link and the reason when it is lost, in the turn.
         unsent: The link adds itself when `flush` is due.
         traffic: Counts messages.
@@ -98,7 +102,8 @@ class Link:
     """
 
     __slots__ = (
-        *("_blocked", "_encrypting", "_frames", "_hub", "_on_frame", "_on_lost", "_out", "_raw"),
+        *("_asking", "_blocked", "_encrypting", "_frames", "_hub", "_on_answer", "_on_frame"),
+        *("_on_lost", "_out", "_raw"),
         *("_reader", "_send_limit", "_socket", "_takes", "_tls", "_traffic", "_turn", "_unsent"),
         *("_verdict", "_writer", "address", "beat_due", "closed", "drained", "heard", "peer"),
         *("silent", "since", "ticktime", "wanted"),
@@ -117,6 +122,8 @@ class Link:
         frame_limit: int,
         send_limit: int,
         on_frame: Callable[[Link, bytes], object],
+        on_answer: Callable[[Link, bytes], bool] = lambda link, body: False,
+        asking: Sized = (),
         on_lost: Callable[[Link, str], object],
         unsent: dict[Link, None],
         traffic: Traffic,
@@ -137,6 +144,8 @@ class Link:
         self._tls = tls
         self._send_limit = send_limit
         self._on_frame = on_frame
+        self._on_answer = on_answer
+        self._asking = asking
         self._on_lost = on_lost
         self._unsent = unsent
         self._traffic = traffic
@@ -263,12 +272,29 @@ class Link:
                 end = f"reading failed: {error}"
             self.heard += 1
             self.silent = 0.0
+            if bodies and self._asking:
+                del bodies[: self._turn.thin(self._take_answers, bodies) or 0]
             if bodies or end is not None:
                 self._turn.run(self._take, bodies, end)
         except BaseException as error:
             # Input may be lost, so the connection must be made again.
             self._turn.post(self.lose, f"handling a received message failed: {error!r}")
             raise
+
+    def _take_answers(self, bodies: list[bytes]) -> int:
+        """Take in the first frames, as far as they are answers; returns how many. In a turn for what is thin."""
+        taken = 0
+        if self.closed is None:
+            for body in bodies:
+                if not self._on_answer(self, body):
+                    break
+                self._count(body)
+                taken += 1
+        return taken
+
+    def _count(self, body: bytes) -> None:
+        self._traffic.received += 1
+        self._traffic.bytes_received += len(body)
 
     def _take(self, bodies: list[bytes], end: str | None) -> None:
         """Take in frames, and then the end of the connection. In the turn."""

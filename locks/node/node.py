@@ -172,8 +172,8 @@ class Node(metaclass=Shown):
         if first_version is None:
             first_version = self.now() // 1000  # nothing makes a million changes a second
         self.server = self._dispatch.server = Server(self, first_version)
-        alone = not (simulated or self.is_clustered or register_agents)
-        self.thin = self._dispatch.thin_locks = ThinLocks(self, self._dispatch, alone)
+        usual = simulated or register_agents
+        self.thin = self._dispatch.thin_locks = ThinLocks(self, self._dispatch, not usual)
         self.request = self.server.request
         self.server.by_messages = trace is not None
         self.clients: dict[Hashable, dict[Agent, None]] = {}  # the transactions of each
@@ -251,7 +251,7 @@ class Node(metaclass=Shown):
         name = labelled(client, label, self.program, here)
         agent = self._new_agent(self, ref, client, name, here=here, **options)
         may_be_thin = here and keep is not None and agent.is_plain and self.thin.is_due()
-        if may_be_thin and keep is not None and self.thin.begin(agent, keep):
+        if may_be_thin and keep and self._fits_thin() and self.thin.begin(agent, keep):
             return agent
         agent.make_machine()
         let_go = agent.let_go  # there may be no memory for it when it is needed
@@ -280,6 +280,10 @@ class Node(metaclass=Shown):
         except BaseException:
             insist(let_go)
             raise
+
+    def _fits_thin(self) -> bool:
+        """Whether its locks may be thin, as far as is known."""
+        return self.scope is None or self.thin.fits(self.scope.nodes)
 
     def take_in(self, agent: Agent) -> None:
         """Begin the transaction of an agent that was thin; in a turn. Calling it again has no effect."""

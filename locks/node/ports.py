@@ -55,9 +55,13 @@ class PendingCall:
         acquisition: The acquisition of an `RLock` that it is made for, if any.
         token: The fencing token of the lock, if it was known in the turn that requested the lock.
         quiet: Whether a timeout error leaves out the holders.
+        sent: Whether its request was sent to another node's lock server before the agent had a machine.
     """
 
-    __slots__ = ("_waiter", "acquisition", "begun", "checked", "first", "quiet", "result", "token")
+    __slots__ = (
+        *("_waiter", "acquisition", "begun", "checked", "first", "quiet", "result", "sent"),
+        "token",
+    )
 
     def __init__(self) -> None:
         self.result: LockResult | int | Exception | None = None
@@ -67,6 +71,7 @@ class PendingCall:
         self.checked = False
         self.first = False
         self.quiet = False
+        self.sent = False
         self._waiter: Waiter | None = None
 
     @property
@@ -78,6 +83,10 @@ class PendingCall:
         if self._waiter is None:
             self._waiter = Waiter()
         return self._waiter
+
+    def renew(self) -> None:
+        """It is waited for anew, with a waiter that was not woken; the caller checks for a result afterwards."""
+        self._waiter = Waiter()
 
     def answer(self, result: LockResult | int | Exception) -> None:
         """Give the answer and wake the client."""

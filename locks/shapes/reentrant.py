@@ -86,8 +86,9 @@ class RLock(ClientBlock):
     ) -> bool:
         node = self._lock._home()
         client = self._lock.client()
-        wanted: Object = (self.lock_id, self.mode, *self._lock.where(node))
-        may_be_thin = acquisition is None and self._lock.may_be_thin(node, timeout)
+        scope = self._lock.where(node)
+        wanted: Object = (self.lock_id, self.mode, *scope)
+        may_be_thin = acquisition is None and self._lock.may_be_thin(node, scope, timeout)
         acquisition = acquisition or Acquisition()
         if may_be_thin and self._acquire_thin(node, client, wanted, hold, acquisition):
             return True

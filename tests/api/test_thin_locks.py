@@ -87,14 +87,20 @@ class Client:
                 answer.set(job())
             except locks.errors.LocksError as error:
                 answer.set(f"{type(error).__name__}: {error}")
+            except gevent.GreenletExit:
+                return
             except BaseException as error:
                 answer.set_exception(error)
 
     def call(self, job: Callable[[], Any]) -> Any:
         """Have it do a job; an error of `locks` is returned as a text."""
+        return self.begin(job).get(timeout=LIMIT)
+
+    def begin(self, job: Callable[[], Any]) -> AsyncResult[Any]:
+        """Do the same without waiting for it."""
         answer: AsyncResult[Any] = AsyncResult()
         self._jobs.put((job, answer))
-        return answer.get(timeout=LIMIT)
+        return answer
 
     def die(self) -> None:
         """End it."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import socket
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent import futures
 from typing import Any, Literal, TypeVar
 
@@ -67,8 +67,8 @@ class Nodes:
         self.started: list[locks.node.Node] = []
         self.proxies: list[Proxy] = []
 
-    def start(self, name: str, **given: Any) -> locks.node.Node:
-        """Start a node; what is not given is as `locks.start` has it."""
+    def start(self, name: str, made: Mapping[str, Any] = {}, **given: Any) -> locks.node.Node:
+        """Start a node, with these arguments of `Node`; what is not given is as `locks.start` has it."""
         defaults: dict[str, Any] = {
             "cookie": COOKIE,
             "listen": None,
@@ -81,7 +81,7 @@ class Nodes:
         if given.get("listen") is None:
             given["listen"] = True  # without it, and without mesh, it would be a client node
         options = Options.check(name, **{**defaults, **given})
-        node = locks.node.Node(name, None, options)
+        node = locks.node.Node(name, None, options, **made)
         self.started.append(node)
         return node
 

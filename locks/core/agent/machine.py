@@ -193,6 +193,11 @@ class AgentMachine:
             self._waits.keep(undo)
         return self._conclude()
 
+    def has_asked(self, wanted: Object, wait: Hashable) -> list[AgentEffect]:
+        """Do the same as `ask_all` for one lock whose request was sent already."""
+        self.ask_all((wanted,), wait)
+        return []
+
     def asks_alone(self, objects: Sequence[Object]) -> bool:
         """Whether `ask_all` would just send one request to the agent's own node.
 

@@ -21,6 +21,7 @@ from gevent import getcurrent
 from locks.core.agent.flags import Flag, check_flag
 from locks.core.agent.machine import GRANTED, AgentMachine, Object
 from locks.core.messages import AgentEffect, AnswerWait, Ended, Lost, Surrendered
+from locks.core.thin import Remote
 from locks.errors import CannotServe, LockLost, NotHeld
 from locks.model import (
     AgentId,
@@ -103,6 +104,7 @@ class Agent(InlineActor, metaclass=Shown):
             greenlet.
         name: The client's name for others.
         thin_ids: The ids of its thin locks (`locks.node.client.thin`), while it has no machine.
+        remote: What it has at the lock server of another node, likewise.
         spans: Is notified of the waits and locks of clients, if set.
     """
 
@@ -130,6 +132,7 @@ class Agent(InlineActor, metaclass=Shown):
         "node",
         "on_lost",
         "pauses",
+        "remote",
         "thin_ids",
     )
 
@@ -161,6 +164,7 @@ class Agent(InlineActor, metaclass=Shown):
         self._options = abort_on_deadlock, await_nodes, monitor_nodes, bool(notify)
         self._made: tuple[AgentMachine, History] | None = None
         self.thin_ids: tuple[LockId, ...] = ()
+        self.remote: Remote | None = None
         self._link = link
         self._notified: Inbox | None = None
         if notify or monitor_nodes:
@@ -311,6 +315,8 @@ class Agent(InlineActor, metaclass=Shown):
             # from now on.
             self.machine.ended = Ended(error)
             effects = []
+        if self.remote is not None and self.remote.asked is not None:
+            self.remote.asked[1].answer(error)
         for effect in effects:
             if isinstance(effect, AnswerWait) and isinstance(effect.wait, PendingCall | Answering):
                 effect.wait.answer(effect.result)
@@ -431,9 +437,11 @@ class Agent(InlineActor, metaclass=Shown):
         self, call: PendingCall, objects: Sequence[Object], timeout: float | None
     ) -> LockResult:
         """Do the same with a given call, which the caller gives up if this, or a later step, fails."""
-        if self._made is None and len(objects) == 1 and self._lock_thin(call, objects[0], timeout):
-            return GRANTED
         result: LockResult | None
+        if self._made is None and len(objects) == 1:
+            result = self._lock_thin(call, objects[0], timeout)
+            if result is not None:
+                return result
         result = self._await(call, timeout, self._ask_all, objects, call)
         if result is None:
             result = self._late(call, timeout, withdrawn=True)
@@ -441,16 +449,39 @@ class Agent(InlineActor, metaclass=Shown):
             self.spans.granted(self, [each[0] for each in objects])
         return result
 
-    def _lock_thin(self, call: PendingCall, wanted: Object, timeout: float | None) -> bool:
-        """Hold a free lock while the transaction is thin; returns whether it does."""
+    def _lock_thin(
+        self, call: PendingCall, wanted: Object, timeout: float | None
+    ) -> LockResult | None:
+        """Hold a lock while the transaction is thin; `None` if it must take the usual way."""
         if timeout is not None:
             check_timeout(timeout)
         here = self._here
         if (here is not None and getcurrent() is not here) or is_in_event_loop():
-            return False
+            return None
         call.begun = True
-        call.token = self.turn.thin(self.node.thin.grant, self, wanted, call)
-        return call.token is not None
+        token = self.turn.thin(self.node.thin.grant, self, wanted, call)
+        if call.sent:
+            return self.await_answer(call, timeout)
+        call.token = token
+        return None if token is None else GRANTED
+
+    def await_answer(self, call: PendingCall, timeout: float | None) -> LockResult:
+        """Wait for the answer to a thin request; if that was inflated, then in the usual way, for the time that is left."""
+        began = self.node.clock()
+        waiter = call.waiter
+        if call.result is None:
+            waiter.wait(ANSWERED_WITHIN if timeout == 0 else timeout)
+        result: Any = call.result
+        if type(result) is LockResult:
+            return result
+        call.renew()
+        left = timeout and timeout - (self.node.clock() - began)
+        if waiter.woken and (left is None or left > 0 or timeout == 0):
+            try:
+                result = self._blocked(call, left)
+            except CannotServe as error:
+                raise explained(error, self.node) from None
+        return self._late(call, timeout, withdrawn=True) if result is None else self._answer(result)
 
     def _ask_all(self, objects: Sequence[Object], call: PendingCall) -> None:
         """Request locks in the turn: one of this node by a call of its lock server, if nothing else is under way."""

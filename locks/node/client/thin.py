@@ -3,6 +3,11 @@
 An agent gets its machine at first need. Until then its transaction is *thin*: it can take locks that are free (a `Lock`, an `RLock`,
 `Transaction.lock`), release them, and end. The node only notes who holds what, with which token (`locks.core.thin`).
 
+**On one other node** the lock server knows the lock as ever; only the client's agent has no machine. The client sends the request, and
+waits (`Agent.await_answer`). An answer that grants it is taken in by `answered`. The end of the transaction sends `Remove`. If anything else
+happens meanwhile, inflation has the machine take in what was granted, or note the request that was sent, and wakes the client, which waits on
+in the usual way. A message may be sent twice, when the client is interrupted after it was sent; lock servers take no harm from that.
+
 **What inflates?** Every other turn, first of all (`Turn`, by `Journal.thin`): each agent gets its machine, of the age of its transaction,
 and the lock server each request, under the token that the client was given. So whatever looks at agents or the lock table in a turn sees no
 thin lock. What looks at them without a turn calls `ThinLocks.prepare` first.
@@ -28,8 +33,9 @@ from weakref import ref
 import gevent
 import pykka
 
-from locks.core.agent.machine import Object
-from locks.core.thin import Granted, Thin
+from locks.core.agent.machine import GRANTED, Object
+from locks.core.messages import AgentMessage, Remove, Request
+from locks.core.thin import Granted, Remote, Thin
 from locks.model import LockId, agent_numbered, covers
 from locks.node.client.acquisitions import Acquisition
 from locks.node.client.agent import Agent
@@ -51,6 +57,7 @@ from locks.runtime.monitor import (
 )
 
 if TYPE_CHECKING:
+    from locks.node.peers.cluster import Cluster
     from locks.runtime.inline import Journal
 
 __all__ = ["ThinLocks"]
@@ -64,6 +71,7 @@ class Home(NodePort, Protocol):
     """The part of a node that thin locks need besides."""
 
     running: bool
+    cluster: Cluster | None
     server: Server
     holders: Holders[Agent]
 
@@ -80,10 +88,11 @@ class ThinLocks(Thin):
     Args:
         node: The node.
         journal: The journal of its turn.
-        usable: Whether there may be any: the node is alone, and real.
+        usable: Whether there may be any: the node is real.
 
     Attributes:
         agents: The agents of the thin transactions, the oldest first.
+        asking: Those that wait for the answer of another node's lock server, by their numbers.
         usable: See above.
         pause: How many locks take the usual way before the next thin one.
         monitor: The monitor of all clients that had thin locks.
@@ -92,6 +101,7 @@ class ThinLocks(Thin):
     def __init__(self, node: Home, journal: Journal, usable: bool) -> None:
         super().__init__(node.server.machine)
         self.agents: dict[Agent, None] = {}
+        self.asking: dict[int, Agent] = {}
         self.usable = usable
         self.pause = 0
         self.monitor = Monitor(self._client_down, surely=True)
@@ -110,6 +120,11 @@ class ThinLocks(Thin):
             self.pause -= 1
             return False
         return self.usable and Agent.spans is None
+
+    def fits(self, nodes: tuple[str, ...]) -> bool:
+        """Whether locks on these nodes may be thin: on this one while it has no others, and on one other."""
+        is_alone = self._node.cluster is None
+        return len(nodes) == 1 and (nodes == self._here) is is_alone
 
     def begin(self, agent: Agent, keep: Callable[[Agent], object]) -> bool:
         """Begin a thin transaction of the caller.
@@ -133,7 +148,7 @@ class ThinLocks(Thin):
         call: PendingCall,
         acquisition: Acquisition | None = None,
     ) -> bool:
-        """Have a client hold a lock by its implicit transaction, if nobody else is interested in it.
+        """Have a client hold a lock by its implicit transaction, if nobody else is interested in it; or request it on another node.
 
         Args:
             client: The client.
@@ -144,7 +159,7 @@ class ThinLocks(Thin):
             acquisition: That of an `RLock`.
 
         Returns:
-            Whether it has it; else it must take the usual way.
+            Whether it has it, or waits for the answer (`PendingCall.sent`); else it must take the usual way.
         """
         watch = self._watch(client)
         if watch is None:
@@ -237,7 +252,12 @@ class ThinLocks(Thin):
             keep(agent)
             agent.acquired().enter(lock_id, acquisition)
             return True
-        if not self._may_be_thin(client, watch) or not self.is_free(lock_id):
+        if not self._may_be_thin(client, watch):
+            return False
+        here = wanted[2] == self._here
+        if not here and (acquisition is not None or not self._may_ask(agent, wanted)):
+            return False
+        if here and not self.is_free(lock_id):
             return False
         if agent is None or not agent.is_alive():
             reference = agent_numbered(node.new_number(), node.name)
@@ -245,27 +265,46 @@ class ThinLocks(Thin):
             keep(agent)
             self._add(agent, watch)
             agent.kept_by = holders
-            holders.put(agent.client_key, agent)
+            first = holders.put_first(agent.client_key, agent)
+            if first is not agent and first.is_alive():
+                self.end(agent)  # another thread of the owner has begun one, without the turn
+                return False
+            if first is not agent:
+                holders.put(agent.client_key, agent)
         else:
             keep(agent)
         if acquisition is not None:
             acquired = agent.acquired()
             acquired.enter(lock_id, acquisition)
             acquired.ask(lock_id, acquisition)
-        self.put(agent, wanted, node.clock(), call)
+        if here:
+            self.put(agent, wanted, node.clock(), call)
+        else:
+            self._ask(agent, wanted, call)
         return True
 
     def grant(self, agent: Agent, wanted: Object, call: PendingCall) -> int | None:
-        """Have a thin transaction hold a lock; returns the token, or `None` if it must take the usual way."""
+        """Have a thin transaction hold a lock, or request it on another node (`PendingCall.sent`).
+
+        Returns:
+            The token; `None` if it was requested, or must take the usual way.
+        """
         lock_id, _, nodes, _ = wanted
-        if agent not in self.agents or nodes != self._here or type(lock_id[-1]) is tuple:
+        if agent not in self.agents or type(lock_id[-1]) is tuple or Agent.spans is not None:
             return None
-        if Agent.spans is not None:
+        if not self.fits(nodes):
             return None
-        return self.give(agent, wanted, self._node.clock(), call)
+        if nodes == self._here:
+            return self.give(agent, wanted, self._node.clock(), call)
+        if self._may_ask(agent, wanted):
+            self._ask(agent, wanted, call)
+        return None
 
     def release_of(self, agent: Agent, lock_id: LockId) -> bool:
         """Release a thin lock of an implicit transaction, which ends with its last one; returns whether it was one."""
+        if agent.remote is not None:
+            held = agent.remote.held
+            return len(held) == 1 and held[0][0][0] == lock_id and self.end(agent)
         granted = self.held.get(lock_id)
         if granted is None or granted.holder is not agent:
             return False
@@ -289,6 +328,12 @@ class ThinLocks(Thin):
         """End a thin transaction; returns whether it was one."""
         if agent not in self.agents or not agent.is_alive():
             return False
+        remote = agent.remote
+        if remote is not None:
+            if remote.asked is not None:
+                return False
+            self._send(agent, remote.node, Remove(agent.id))
+            self._next_pause = SHORTEST
         for lock_id in agent.thin_ids:
             granted = self.held.get(lock_id)
             if granted is not None and granted.holder is agent:
@@ -309,6 +354,48 @@ class ThinLocks(Thin):
         node = self._node
         node.server.times.add_hold(granted.wanted[0], node.clock() - granted.since)
 
+    # --- On another node --------------------------------------------------------------------------
+
+    def _may_ask(self, agent: Agent | None, wanted: Object) -> bool:
+        """Whether a transaction, or a new one, may request a lock on another node."""
+        (name,) = wanted[2]
+        if name not in self._node.alive or name in self._node.silent:
+            return False
+        if agent is None or not agent.is_alive() or agent.remote is None:
+            return True
+        return agent.remote.may_ask(wanted)
+
+    def _ask(self, agent: Agent, wanted: Object, call: PendingCall) -> None:
+        """Request a lock on another node."""
+        lock_id, mode, (name,), _ = wanted
+        call.renew()  # from now on it can be woken
+        held = () if agent.remote is None else agent.remote.held
+        agent.remote = Remote(name, held, (wanted, call))
+        self.asking[agent.id.created] = agent
+        self._send(agent, name, Request(agent.id, agent.name, lock_id, mode))
+        call.sent = True
+
+    def _send(self, agent: Agent, name: str, message: Request | Remove) -> None:
+        cluster = self._node.cluster
+        assert cluster is not None
+        cluster.send_to_server(name, agent.id, message)
+        cluster.flush()
+
+    def answered(self, speaker: str, number: int, message: AgentMessage) -> bool:
+        """Take in a message to an agent, in a turn for what is thin, if it grants what the agent asks; returns whether it does."""
+        agent = self.asking.get(number)
+        if agent is None or agent.remote is None or agent.remote.asked is None:
+            return False
+        call: PendingCall = agent.remote.asked[1]
+        after = agent.remote.granted(speaker, agent.id, message)
+        if after is None:
+            return False
+        agent.remote = after
+        del self.asking[number]
+        call.token = after.held[-1][1].since
+        call.answer(GRANTED)
+        return True
+
     # --- In a usual turn --------------------------------------------------------------------------
 
     def inflate(self) -> None:
@@ -319,6 +406,8 @@ class ThinLocks(Thin):
             if agent.is_alive():
                 agent.make_machine()
                 node.take_in(agent)
+                if agent.remote is not None:
+                    self._inflate_remote(agent, agent.remote)
         for event, args, granted in self.steps():
             if granted is None:
                 node.server.carry_out((event, args))
@@ -329,22 +418,41 @@ class ThinLocks(Thin):
             agent.event(agent.machine.ask_told, granted.wanted, records, granted.call)
         journal.conclude()
 
+    def _inflate_remote(self, agent: Agent, remote: Remote) -> None:
+        for wanted, record, call in remote.held:
+            agent.event(agent.machine.ask_told, wanted, (record,), call)
+        if remote.asked is not None:
+            wanted, call = remote.asked
+            if call.sent:
+                agent.event(agent.machine.has_asked, wanted, call)
+            else:  # interrupted; it may be sent twice
+                agent.event(agent.machine.ask_all, (wanted,), call)
+
     def conclude(self) -> None:
         """The inflation was committed."""
         if self.agents:
             self.pause = self._next_pause
             self._next_pause = min(2 * self.pause, LONGEST)
+        for agent in self.agents:
+            if agent.remote is not None and agent.remote.asked is not None:
+                agent.remote.asked[1].waiter.wake()  # to wait in the usual way
+            agent.remote = None
+        self.asking.clear()
         self.agents.clear()
         super().conclude()
         self._journal.thin = False
 
     def forsake(self) -> None:
         """In a forked child: what is thin is the parent's."""
-        for agent in list(self.agents):
-            agent.leave_to_parent()
+        agents = list(self.agents)
         self.agents.clear()
+        self.asking.clear()
         super().conclude()
-        self._journal.thin = False
+        self._journal.thin = (
+            False  # or to make the machines would inflate, and write to the parent's connections
+        )
+        for agent in agents:
+            agent.leave_to_parent()
 
     def _end_client(self, down: Down) -> None:
         """A client has ended, and so do its transactions, in their order, each in a turn. Calling it again has no effect."""

@@ -27,6 +27,7 @@ from locks.core.messages import (
     Refused,
     Release,
     Request,
+    RequestStates,
     Resolved,
     ServerMessage,
     Surrender,
@@ -157,6 +158,8 @@ class Cluster:
             refusals=node.refusals,
             notices=node.notices,
             on_frame=lambda link, body: self.exchange.take_in(link, body),
+            on_answer=lambda link, body: self.exchange.take_answer(link, body),
+            asking=node.thin.asking,
             on_doubt=lambda link: self.exchange.ping(link),
         )
         self.network.open()
@@ -489,12 +492,12 @@ class Cluster:
         """End an agent of ours whose message can't be sent; its client gets the reason."""
         text = f"{shown(message)} of transaction {agent} can't be sent: {error}"
         self.executor.run_soon(logger.error, "%s", text)
-        self._end(agent, TransactionEnded(text, agent=agent))
+        self.node.turn.post(self._end, agent, TransactionEnded(text, agent=agent))
 
     def _end(self, agent: AgentId, error: LocksError) -> None:
         ours = self.node.agents_by_id.get(agent)
         if ours is not None:
-            self.node.turn.post(ours.event, ours.machine.end_transaction, error)
+            ours.event(ours.machine.end_transaction, error)
 
     def flush(self) -> bool:
         """Send all output, which may lose links; return whether there are new messages in the turn."""
@@ -530,6 +533,15 @@ class Cluster:
             _check_report(report)
         if self.guests.admit(speaker, message):
             self.node.deliver(self.node.server, message)
+
+    def answered(self, speaker: str, frame: FrameToAgent) -> bool:
+        """A lock server sends something to an agent, which may be thin and wait for it."""
+        thin, message = self.node.thin, frame.message
+        if frame.number not in thin.asking or type(message) is not RequestStates:
+            return False
+        self._check_connected(speaker)
+        _check_records(message.records, speaker)
+        return bool(thin.answered(speaker, frame.number, message))
 
     def to_agent(self, speaker: str, number: int, message: AgentMessage) -> None:
         """A lock server or an agent of another node sends something to one of our agents."""

@@ -249,24 +249,33 @@ class Silence:
     def _look_now(self) -> None:
         pause: float | None = LOOK  # if it is interrupted
         try:
-            pause = self._turn.run(self._look)
+            found = self._turn.thin(self._look)  # nothing is inflated while nothing changes
+            if found is not None:
+                pause = found.pause
+                if any(found[:-1]):
+                    self._turn.run(self._report, found)
         finally:
             self._wait(pause)
 
-    def _look(self) -> float | None:
-        """Look which nodes are silent, and report changes; return the seconds until the next look."""
+    def _look(self) -> Found:
+        """Look which nodes are silent."""
         heard = {name: link.heard for name, link in self._links.items()}
         found = self._suspects.look(heard, self._traffic.received, monotonic(), self._awaited)
         self._waits_in = None if found.pause is None else self._executor.hub
         self._pause = found.pause or 0.0
+        return found
+
+    def _report(self, found: Found) -> None:
+        """Report the changes that a look has found, unless a node was lost meanwhile."""
         for name in found.doubted:
             self.doubt(name)
         for name in found.speaking:
-            self._changed(name, False)
+            if name not in self.silent:
+                self._changed(name, False)
         for name in found.silent:
-            self._changed(name, True)
-            for told in list(self.told):
-                told(name)
+            if name in self.silent:
+                self._changed(name, True)
+                for told in list(self.told):
+                    told(name)
         for name in found.lasting:
             self._lasts(name)
-        return found.pause
