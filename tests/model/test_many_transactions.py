@@ -252,11 +252,13 @@ class World:
         self.check_cycles()
 
     def check_cycles(self) -> None:
-        """With one node, no cycle is left."""
+        """With one node, no cycle is left, unless its agents also wait for others, which can go on."""
         if len(self.servers) == 1:
             edges = self.edges()
             stuck = [edge for edge in edges if lies_on_a_cycle(edge, edges)]
-            assert not stuck, f"a cycle was not found: {stuck}"
+            members = {edge.waiter.agent for edge in stuck}
+            others = any(e.waiter.agent in members and e.holder.agent not in members for e in edges)
+            assert others or not stuck, f"a cycle was not found: {stuck}"
 
     def run(self, limit: int = 20_000, patience: float = 1.0) -> None:
         """Let things happen at random until all clients have ended."""
