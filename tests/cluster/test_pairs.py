@@ -172,5 +172,6 @@ def test_the_node_stops_while_servers_restart(servers: Servers) -> None:
         tell(program)
         results = json.loads(hear(program))
         assert results["held"] > 0
-        assert said(program) == ""
+        # A node that has just begun may have the lock on two servers, of which one is stopped.
+        assert all(" lost the lock it: " in line for line in said(program).splitlines())
     eventually(lambda: not json.loads(locks(servers, "ps", "--json").out)["locks"], limit=LIMIT)
