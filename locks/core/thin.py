@@ -112,10 +112,12 @@ class Thin:
 
     def is_free(self, lock_id: LockId) -> bool:
         """Whether nobody holds or has requested anything related."""
-        if lock_id in self.held or lock_id in self._above:
+        held = self.held
+        if lock_id in held or lock_id in self._above:
             return False
-        if len(lock_id) > 1 and any(above in self.held for above in ids_above(lock_id)):
-            return False
+        for depth in range(1, len(lock_id)):
+            if lock_id[:depth] in held:
+                return False
         # Nearly always there is nothing below the id's first element.
         table = self.machine.table
         return lock_id[0] not in table.root.children or next(table.related(lock_id), None) is None
@@ -131,9 +133,9 @@ class Thin:
         self.changes += 1
         token = self.machine.table.version + self.changes
         holder.thin_ids = (*holder.thin_ids, lock_id)
-        if len(lock_id) > 1:
-            for above in ids_above(lock_id):
-                self._above[above] = self._above.get(above, 0) + 1
+        for depth in range(1, len(lock_id)):
+            above = lock_id[:depth]
+            self._above[above] = self._above.get(above, 0) + 1
         self.held[lock_id] = Granted(holder, wanted, token, before, now, call)
         return token
 
@@ -144,11 +146,13 @@ class Thin:
         del self.held[lock_id]
         ids = holder.thin_ids
         holder.thin_ids = () if len(ids) == 1 else tuple([each for each in ids if each != lock_id])
-        if len(lock_id) > 1:
-            for above in ids_above(lock_id):
-                self._above[above] -= 1
-                if not self._above[above]:
-                    del self._above[above]
+        for depth in range(1, len(lock_id)):
+            above = lock_id[:depth]
+            left = self._above[above] - 1
+            if left:
+                self._above[above] = left
+            else:
+                del self._above[above]
 
     def steps(self) -> list[tuple[Callable[..., Any], tuple[Any, ...], Granted | None]]:
         """The events of the lock server that were left out, each with the lock that it requests, if it requests one."""
@@ -168,8 +172,3 @@ class Thin:
         self.held.clear()
         self._above.clear()
         self.given = self.changes = 0
-
-
-def ids_above(lock_id: LockId) -> list[LockId]:
-    """The ids that cover an id, but for itself."""
-    return [lock_id[:depth] for depth in range(1, len(lock_id))]

@@ -71,6 +71,7 @@ __all__ = [
     "Mortal",
     "acting",
     "current_client",
+    "kept_watch",
     "monitor",
     "tell_end",
     "watch_end",
@@ -87,7 +88,7 @@ if TYPE_CHECKING:
     Client: TypeAlias = "pykka.ActorRef[Any] | gevent.Greenlet[..., Any] | greenlet.greenlet | threading.Thread | Ending"
 
 _WATCH = "_locks_watch"  # the attribute of a subject that holds its watch
-_NONE: dict[int, Any] = {}
+_NONE: dict[Any, Any] = {}
 ACTOR_REF = "_locks_actor_ref"  # the attribute of a `GeventActor`'s greenlet that holds its ref
 
 
@@ -380,6 +381,12 @@ def watch_of(subject: Client) -> DeathWatch | None:
     raise CannotMonitor(
         f"can't monitor {subject!r}: it is not an actor's reference, a greenlet, a thread or an owner"
     )
+
+
+def kept_watch(subject: Client) -> DeathWatch | None:
+    """The watch that a greenlet or a thread has already, if it has one. This is fast, and does not say whether it has ended."""
+    watch: DeathWatch | None = getattr(subject, "__dict__", _NONE).get(_WATCH)
+    return watch
 
 
 # Two threads that hook the same subject at the same time get the same watch (`setdefault`) and may

@@ -53,6 +53,7 @@ from locks.runtime.monitor import (
     Ending,
     Monitor,
     NativeThread,
+    kept_watch,
     watch_of,
 )
 
@@ -172,6 +173,9 @@ class ThinLocks(Thin):
 
     def _watch(self, client: Client) -> DeathWatch | None:
         """The watch over a client, with the monitor; `None` if the client can't have thin locks."""
+        watch = kept_watch(client)
+        if watch is not None and self.monitor in watch.monitors:  # it is not there after the end
+            return watch
         if not isinstance(client, (gevent.Greenlet, NativeThread, pykka.ActorRef, Ending)):
             return None
         try:
@@ -310,9 +314,9 @@ class ThinLocks(Thin):
             return False
         if agent.acquisitions is not None and agent._is_acquired(lock_id):
             return False
+        if len(agent.thin_ids) == 1:
+            return self.end(agent)
         self._release(granted)
-        if not agent.thin_ids:
-            self.end(agent)
         return True
 
     def give_back(self, agent: Agent, lock_id: LockId, acquisition: Acquisition) -> bool:
