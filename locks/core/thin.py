@@ -10,7 +10,7 @@ agent of the age of its transaction. So each lock has the version that its clien
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from locks.core.agent.machine import Object
 from locks.core.messages import AgentMessage, RequestStates
@@ -18,6 +18,9 @@ from locks.core.server.machine import ServerMachine
 from locks.model import AgentId, LockId, RequestRecord
 
 __all__ = ["Granted", "Holder", "Remote", "Thin"]
+
+
+MOST: Final = 16  # locks on another node: they are copied with each further one
 
 
 class Holder(Protocol):
@@ -31,7 +34,7 @@ class Holder(Protocol):
 
     id: AgentId
     name: str
-    thin_ids: tuple[LockId, ...]
+    thin_ids: dict[LockId, None]
 
 
 class Granted(NamedTuple):
@@ -70,10 +73,11 @@ class Remote(NamedTuple):
     asked: tuple[Object, Any] | None = None
 
     def may_ask(self, wanted: Object) -> bool:
-        """Whether another lock may be requested as well: on the same node, when all others were granted, and not again."""
+        """Whether another lock may be requested as well: on the same node, when all others were granted, not again, and not too many."""
         lock_id, _, nodes, _ = wanted
-        is_new = all(mine[0] != lock_id for mine, _, _ in self.held)
-        return self.asked is None and nodes == (self.node,) and is_new
+        if self.asked is not None or nodes != (self.node,) or len(self.held) >= MOST:
+            return False
+        return all(mine[0] != lock_id for mine, _, _ in self.held)
 
     def granted(self, speaker: str, agent: AgentId, message: AgentMessage) -> Remote | None:
         """What it has after a node's message to its agent, if that only grants what is asked; else `None`."""
@@ -132,7 +136,7 @@ class Thin:
         self.given += 1
         self.changes += 1
         token = self.machine.table.version + self.changes
-        holder.thin_ids = (*holder.thin_ids, lock_id)
+        holder.thin_ids[lock_id] = None
         for depth in range(1, len(lock_id)):
             above = lock_id[:depth]
             self._above[above] = self._above.get(above, 0) + 1
@@ -144,8 +148,7 @@ class Thin:
         lock_id, holder = granted.wanted[0], granted.holder
         self.changes += 1
         del self.held[lock_id]
-        ids = holder.thin_ids
-        holder.thin_ids = () if len(ids) == 1 else tuple([each for each in ids if each != lock_id])
+        holder.thin_ids.pop(lock_id, None)
         for depth in range(1, len(lock_id)):
             above = lock_id[:depth]
             left = self._above[above] - 1

@@ -42,7 +42,7 @@ class _Holder:
         self.client = client
         self.id = client.ref
         self.name = client.agent.client
-        self.thin_ids: tuple[LockId, ...] = ()
+        self.thin_ids: dict[LockId, None] = {}
 
 
 class ThinClients:
@@ -89,7 +89,7 @@ class ThinClients:
             return False
         if step is None or step.kind == "again":
             holder = self.holders.pop(client.number)
-            for lock_id in holder.thin_ids:
+            for lock_id in list(holder.thin_ids):
                 rule.release(rule.held[lock_id])
             client.step()
             if not client.finished:

@@ -140,7 +140,7 @@ class ForgetsALock(Thin):
     """A second lock takes the place of the first one."""
 
     def give(self, holder: Holder, wanted: Object, now: float, call: object) -> int | None:
-        for lock_id in holder.thin_ids:
+        for lock_id in list(holder.thin_ids):
             self.release(self.held[lock_id])
         return super().give(holder, wanted, now, call)
 

@@ -338,7 +338,7 @@ class ThinLocks(Thin):
                 return False
             self._send(agent, remote.node, Remove(agent.id))
             self._next_pause = SHORTEST
-        for lock_id in agent.thin_ids:
+        for lock_id in list(agent.thin_ids):
             granted = self.held.get(lock_id)
             if granted is not None and granted.holder is agent:
                 self._release(granted)
