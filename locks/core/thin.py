@@ -20,6 +20,7 @@ from locks.model import AgentId, LockId, RequestRecord
 __all__ = ["Granted", "Holder", "Remote", "Thin"]
 
 
+MOST_HERE: Final = 1000  # locks at once: one turn inflates all of them
 MOST: Final = 16  # locks on another node: they are copied with each further one
 
 
@@ -115,9 +116,9 @@ class Thin:
         self._above: dict[LockId, int] = {}  # how many of those that are held are below an id
 
     def is_free(self, lock_id: LockId) -> bool:
-        """Whether nobody holds or has requested anything related."""
+        """Whether nobody holds or has requested anything related, and one lock more can be thin."""
         held = self.held
-        if lock_id in held or lock_id in self._above:
+        if lock_id in held or lock_id in self._above or len(held) >= MOST_HERE:
             return False
         for depth in range(1, len(lock_id)):
             if lock_id[:depth] in held:

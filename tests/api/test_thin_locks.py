@@ -26,6 +26,7 @@ from hypothesis import strategies as st
 
 import locks
 from locks import aio, original
+from locks.core.thin import MOST_HERE
 from locks.node.client.agent import Agent
 from locks.node.node import Node
 from locks.program.default import default_node, stand_in
@@ -812,6 +813,18 @@ def test_several_locks_are_thin_at_once(node: Node) -> None:
     for lock in own:
         lock.release()
     assert not node.agents()
+
+
+def test_one_turn_inflates_a_bounded_number(node: Node) -> None:
+    """A transaction with more locks has its machine from then on, and all of them."""
+    with locks.transaction() as tx:
+        for number in range(MOST_HERE):
+            tx.lock(("many", number))
+        assert len(node.thin.held) == MOST_HERE
+        tx.lock(("many", "one more"))
+        assert not node.thin.held
+        assert len(locks.holders(("many",))) == MOST_HERE + 1
+    assert not locks.holders(("many",))
 
 
 RELATED = [
