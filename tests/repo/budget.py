@@ -76,7 +76,7 @@ ROOMS: dict[str, Room] = {
 SHIPPED = 45_562  # lines of code in all packages that are shipped
 PAGES = 45
 DECISIONS = 49
-WORDS = 103_697  # of both
+WORDS = 103_760  # of both
 
 
 def lines_of(room: Room) -> int:
