@@ -549,7 +549,7 @@ class Actors:
             self._fail(speaker, number, MisuseError(local.closed))
             return
         waiting = self._waiting.get(speaker, 0) + 1
-        if waiting > MOST_CALLS:  # an actor may hang: who asks has done nothing wrong
+        if waiting > MOST_CALLS:  # an actor hangs: its callers have done nothing wrong
             here, most = self.node, MOST_CALLS
             text = f"actors on {here} have not answered {most:,} asks of {speaker} yet; no more may wait: find out which actor does not answer"
             error = LimitExceeded(text, node=here, what="asks", limit=most, present=most)

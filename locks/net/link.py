@@ -288,20 +288,19 @@ class Link:
             for body in bodies:
                 if not self._on_answer(self, body):
                     break
-                self._count(body)
                 taken += 1
+        self._count(bodies[:taken])
         return taken
 
-    def _count(self, body: bytes) -> None:
-        self._traffic.received += 1
-        self._traffic.bytes_received += len(body)
+    def _count(self, bodies: list[bytes]) -> None:
+        self._traffic.received += len(bodies)
+        self._traffic.bytes_received += sum(map(len, bodies))
 
     def _take(self, bodies: list[bytes], end: str | None) -> None:
         """Take in frames, and then the end of the connection. In the turn."""
         if self.closed is not None:
             return
-        self._traffic.received += len(bodies)
-        self._traffic.bytes_received += sum(map(len, bodies))
+        self._count(bodies)
         self._takes = True
         for body in bodies:
             if self._verdict is not None:

@@ -250,9 +250,10 @@ class Node(metaclass=Shown):
         ref = agent_numbered(self.new_number(created), self.name)
         name = labelled(client, label, self.program, here)
         agent = self._new_agent(self, ref, client, name, here=here, **options)
-        may_be_thin = here and keep is not None and agent.is_plain and self.thin.is_due()
-        if may_be_thin and keep and self._fits_thin() and self.thin.begin(agent, keep):
-            return agent
+        if here and keep is not None and agent.is_plain and self.thin.is_due():
+            fits = self.scope is None or self.thin.fits(self.scope.nodes)  # as far as is known
+            if fits and self.thin.begin(agent, keep):
+                return agent
         agent.make_machine()
         let_go = agent.let_go  # there may be no memory for it when it is needed
         try:
@@ -280,10 +281,6 @@ class Node(metaclass=Shown):
         except BaseException:
             insist(let_go)
             raise
-
-    def _fits_thin(self) -> bool:
-        """Whether its locks may be thin, as far as is known."""
-        return self.scope is None or self.thin.fits(self.scope.nodes)
 
     def take_in(self, agent: Agent) -> None:
         """Begin the transaction of an agent that was thin; in a turn. Calling it again has no effect."""

@@ -86,12 +86,10 @@ class Holders(ByClient[A], Generic[A]):
     def _keep(self, agent: A) -> None:
         agent.kept_by = self
         first = self.put_first(agent.client_key, agent)
-        if first is not agent and (
-            first.is_alive() or not self._node.turn.run(self._follow, agent)
-        ):
+        if first is not agent and (first.is_alive() or not self._node.turn.run(self.follow, agent)):
             raise _HasBegun
 
-    def _follow(self, agent: A) -> bool:
+    def follow(self, agent: A) -> bool:
         """Replace an agent that has ended; return whether no other one was first. In a turn."""
         first = self.put_first(agent.client_key, agent)
         if first is not agent and not first.is_alive():  # it ends within this very turn

@@ -269,12 +269,9 @@ class ThinLocks(Thin):
             keep(agent)
             self._add(agent, watch)
             agent.kept_by = holders
-            first = holders.put_first(agent.client_key, agent)
-            if first is not agent and first.is_alive():
+            if not holders.follow(agent):
                 self.end(agent)  # another thread of the owner has begun one, without the turn
                 return False
-            if first is not agent:
-                holders.put(agent.client_key, agent)
         else:
             keep(agent)
         if acquisition is not None:
@@ -441,22 +438,21 @@ class ThinLocks(Thin):
             if agent.remote is not None and agent.remote.asked is not None:
                 agent.remote.asked[1].waiter.wake()  # to wait in the usual way
             agent.remote = None
-        self.asking.clear()
-        self.agents.clear()
-        super().conclude()
-        self._journal.thin = False
+        self._forget()
 
     def forsake(self) -> None:
         """In a forked child: what is thin is the parent's."""
         agents = list(self.agents)
-        self.agents.clear()
-        self.asking.clear()
-        super().conclude()
-        self._journal.thin = (
-            False  # or to make the machines would inflate, and write to the parent's connections
-        )
+        self._forget()  # or to make the machines would inflate, and write to the parent's connections
         for agent in agents:
             agent.leave_to_parent()
+
+    def _forget(self) -> None:
+        """Nothing is thin any more."""
+        self.asking.clear()
+        self.agents.clear()
+        super().conclude()
+        self._journal.thin = False
 
     def _end_client(self, down: Down) -> None:
         """A client has ended, and so do its transactions, in their order, each in a turn. Calling it again has no effect."""
