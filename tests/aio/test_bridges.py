@@ -90,7 +90,5 @@ def test_bridges_end_with_their_thread_though_an_error_refers_to_them() -> None:
         gc.collect()
         return sum(isinstance(each, (greenlet.greenlet, locks.Lock)) for each in gc.get_objects())
 
-    before = max(
-        left() for _ in range(4)
-    )  # other threads of the process have greenlets that come and go
+    before = max(left() for _ in range(4))  # greenlets of other threads come and go
     assert min(left() for _ in range(4)) <= before
