@@ -73,6 +73,43 @@ def test_await_nodes_after_a_loss(nodes: Nodes) -> None:
     tx.end()
 
 
+class Failed(Exception):
+    """What a block fails with."""
+
+
+@pytest.mark.parametrize("how", ["block", "failing block", "release", "recursive"])
+def test_a_lost_lock_is_given_up(nodes: Nodes, how: str) -> None:
+    """Whoever leaves a block, or releases, while the lock is lost does not get it again when another server grants it."""
+    a, b, c = nodes.meet(A, B, C)
+    other = Tx(c)
+    with stand_in(a):
+        kind = locks.RLock if how == "recursive" else locks.Lock
+        lock = kind(X, nodes=[A, B, C], require="majority", timeout=5)
+        other.lock(X, (C,))
+
+        def use() -> None:
+            with lock:
+                b.stop()
+                eventually(lambda: not lock.owned())
+                if how != "block":
+                    raise Failed
+
+        if how == "release":
+            lock.acquire()
+            b.stop()
+            eventually(lambda: not lock.owned())
+            with pytest.raises(locks.errors.NotHeld):
+                lock.release()
+        else:
+            with pytest.raises(locks.LockLost if how == "block" else Failed):
+                use()
+        eventually(lambda: a.statistics().table.entries == 0)
+        other.end()
+        eventually(lambda: c.statistics().table.entries == 0)
+        lock.acquire()
+        lock.release()
+
+
 # --- Fencing tokens -----------------------------------------------------------------------------
 
 

@@ -788,7 +788,19 @@ class Agent(InlineActor, metaclass=Shown):
             except BaseException:
                 self.let_go_of(lock_id)
                 raise
-        self.turn.run_surely(self._release, lock_id)
+        self._surely(self._release, lock_id)
+
+    def _surely(self, release: Callable[..., object], lock_id: LockId, *args: object) -> None:
+        """Release an id in a turn. If it is refused because the lock is lost at present, the lock is not to be had again later."""
+        try:
+            self.turn.run_surely(release, lock_id, *args)
+        except NotHeld:
+            self.turn.run_surely(self._give_up_lost, lock_id)
+            raise
+
+    def _give_up_lost(self, lock_id: LockId) -> None:
+        if lock_id in self.machine.lost():
+            self._let_go_of(lock_id)
 
     def _release(self, lock_id: LockId) -> None:
         machine = self.machine
@@ -915,7 +927,7 @@ class Agent(InlineActor, metaclass=Shown):
             except BaseException:
                 self.withdraw_acquisition(None, lock_id, acquisition)
                 raise
-        self.turn.run_surely(self._give_back, lock_id, acquisition)
+        self._surely(self._give_back, lock_id, acquisition)
 
     def _give_back(self, lock_id: LockId, acquisition: Acquisition) -> None:
         if self._take_out(lock_id, acquisition):
