@@ -431,8 +431,10 @@ def test_a_look_for_silent_nodes_inflates_nothing(one: tuple[Node, Node]) -> Non
     locks.Lock(ID).release()
 
 
-def test_a_server_that_falls_silent(nodes: Nodes) -> None:
-    """A server that does not answer a thin request is found silent, as ever, and the wait goes on until it does."""
+@pytest.mark.parametrize("is_thin", [True, False])
+@pytest.mark.parametrize("beats", [False, True])
+def test_a_server_that_falls_silent(nodes: Nodes, is_thin: bool, beats: bool) -> None:
+    """A server that does not answer a request is found silent, also if it has sent something else since, and the wait goes on until it does."""
     servers = [nodes.start(name) for name in (SERVER, TWO)]
     client = nodes.start(
         ONE, mesh=False, listen=False, servers=[peer(each) for each in servers], copies=1
@@ -441,10 +443,13 @@ def test_a_server_that_falls_silent(nodes: Nodes) -> None:
     ids = [(f"a{i}",) for i in range(40)]
     assert client.servers is not None
     lock_id = next(each for each in ids if client.servers.at(each).nodes == (SERVER,))
-    client.thin.pause = 0
+    client.thin.pause, client.thin.usable = 0, is_thin
     with stand_in(client):
         with servers[0].turn._lock:
             greenlet = gevent.spawn(lambda: locks.Lock(lock_id).acquire())
+            eventually(lambda: client.thin.asking or client.agents_by_id)
+            if beats:
+                link(client, SERVER).heard += 1
             eventually(lambda: SERVER in client.silent)
             assert not client.thin.asking
         assert greenlet.get(timeout=LIMIT)

@@ -44,11 +44,11 @@ ROOMS: dict[str, Room] = {
         tuple(f"locks/{name}.py" for name in GROUND), 823, "a phrase that four places had"
     ),
     "the face": Room((*(f"locks/{name}.py" for name in FACE), "locks/shapes"), 1_632),
-    "core": Room(("locks/core",), 4_075),
+    "core": Room(("locks/core",), 4_078),
     "runtime": Room(
         ("locks/runtime",), 2_918, "what is thin has a flag of its own, beside torn turns"
     ),
-    "node": Room(("locks/node",), 5_863),
+    "node": Room(("locks/node",), 5_864),
     "the wire": Room(
         ("locks/net",),
         3_220,
@@ -67,16 +67,16 @@ ROOMS: dict[str, Room] = {
     "the laboratory": Room(("locks_lab",), 11_571),
     "tests": Room(
         ("tests",),
-        52_590,
+        52_595,
         "what a node says in the name of another one, and keeps here; two that stop a node",
     ),
     "benchmarks": Room(("benchmarks",), 5_427),
     "examples": Room(("examples",), 3_822),
 }
-SHIPPED = 45_561  # lines of code in all packages that are shipped
+SHIPPED = 45_565  # lines of code in all packages that are shipped
 PAGES = 45
 DECISIONS = 49
-WORDS = 103_760  # of both
+WORDS = 103_775  # of both
 
 
 def lines_of(room: Room) -> int:

@@ -441,6 +441,11 @@ class Ledger:
                 short = short or request
         return short
 
+    @property
+    def waits_at(self) -> set[str]:
+        """The nodes at which requests wait, or were not answered."""
+        return {node for node, *_ in (*self.waiting, *self._unanswered)}
+
     def lost(self) -> list[LockRequest]:
         """The lock requests on which the client was told to rely, and must not rely any more."""
         return [request for request in self.requests.values() if self.is_lost(request)]

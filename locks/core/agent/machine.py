@@ -559,8 +559,8 @@ class AgentMachine:
 
     @property
     def waits_at(self) -> set[str]:
-        """The nodes at which requests of the agent wait."""
-        return {node for node, _ in self._ledger.waiting}
+        """The nodes at which requests of the agent wait, or were not answered."""
+        return self._ledger.waits_at
 
     @property
     def size(self) -> int:

@@ -323,11 +323,12 @@ class Cluster:
         node.tell_agents(AgentMachine.node_down, name)
 
     def _awaited(self) -> set[str]:
-        """The other nodes at which agents of ours wait."""
-        nodes: set[str] = set()
-        for agent in list(self.node.agents_by_id.values()):  # threads add to it
+        """The other nodes at which agents of ours wait, and that are not known to be silent."""
+        thin = list(self.node.thin.asking.values())  # threads add to it
+        nodes = {agent.remote.node for agent in thin if agent.remote is not None}
+        for agent in list(self.node.agents_by_id.values()):
             nodes |= agent.machine.waits_at
-        return nodes & self.members
+        return (nodes & self.members) - self.node.silent
 
     def _hears(self, name: str, silent: bool) -> None:
         """A node is silent, or speaks again."""
