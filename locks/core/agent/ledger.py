@@ -444,7 +444,7 @@ class Ledger:
     @property
     def waits_at(self) -> set[str]:
         """The nodes at which requests wait, or were not answered."""
-        return {node for node, *_ in (*self.waiting, *self._unanswered)}
+        return {node for node, _ in self.waiting} | {node for node, _, _ in self._unanswered}
 
     def lost(self) -> list[LockRequest]:
         """The lock requests on which the client was told to rely, and must not rely any more."""
