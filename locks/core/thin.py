@@ -2,7 +2,8 @@
 
 A client that takes a free lock is only noted as its holder. The lock table knows neither these locks nor those that were released
 meanwhile. *Inflation* puts the table where it would be: it counts the locks that were released, and requests those that are held, each for an
-agent of the age of its transaction. So each lock has the version that its client was given as a token.
+agent of the age of its transaction. So each lock has the version that its client was given as a token. An agent of another node is
+answered the same as by the lock server (`Thin.serve`).
 
 `locks.node.client.thin` is the shell, which says what inflates.
 """
@@ -13,11 +14,11 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple, Protocol
 
 from locks.core.agent.machine import Object
-from locks.core.messages import AgentMessage, RequestStates
+from locks.core.messages import AgentMessage, Remove, Request, RequestStates
 from locks.core.server.machine import ServerMachine
-from locks.model import AgentId, LockId, RequestRecord
+from locks.model import AgentId, LockId, RequestRecord, State
 
-__all__ = ["Granted", "Holder", "Remote", "Thin"]
+__all__ = ["Granted", "Guest", "Holder", "Remote", "Thin"]
 
 
 MOST_HERE: Final = 1000  # locks at once: one turn inflates all of them
@@ -25,7 +26,7 @@ MOST: Final = 16  # locks on another node: they are copied with each further one
 
 
 class Holder(Protocol):
-    """A transaction whose agent has no machine.
+    """A transaction whose agent has no machine, or whose agent the lock table does not know.
 
     Attributes:
         id: The reference of its agent.
@@ -36,6 +37,17 @@ class Holder(Protocol):
     id: AgentId
     name: str
     thin_ids: dict[LockId, None]
+
+
+class Guest:
+    """A transaction of another node that has thin locks here."""
+
+    __slots__ = ("id", "name", "thin_ids")
+
+    def __init__(self, agent: AgentId, name: str) -> None:
+        self.id = agent
+        self.name = name
+        self.thin_ids: dict[LockId, None] = {}
 
 
 class Granted(NamedTuple):
@@ -106,6 +118,7 @@ class Thin:
         held: Those that are held, by their ids, in the order of their tokens.
         given: How many were granted since the last inflation.
         changes: How many grants and releases there were since then. The lock table would have given each a version.
+        guests: The holders of other nodes.
     """
 
     def __init__(self, machine: ServerMachine) -> None:
@@ -113,6 +126,7 @@ class Thin:
         self.held: dict[LockId, Granted] = {}
         self.given = 0
         self.changes = 0
+        self.guests: dict[AgentId, Guest] = {}
         self._above: dict[LockId, int] = {}  # how many of those that are held are below an id
 
     def is_free(self, lock_id: LockId) -> bool:
@@ -144,6 +158,43 @@ class Thin:
         self.held[lock_id] = Granted(holder, wanted, token, before, now, call)
         return token
 
+    def may_serve(self, message: Request) -> bool:
+        """Whether `serve` can answer a request of another node: it is of an agent that has and does nothing else, for a free lock."""
+        lock_id = message.lock_id
+        if message.requests_elsewhere or message.waits_elsewhere or message.spare:
+            return False
+        if type(lock_id[-1]) is tuple or message.agent in self.machine.table.requesters:
+            return False
+        return self.is_free(lock_id)
+
+    def serve(self, message: Request, now: float) -> RequestStates:
+        """Give the agent of another node a lock, if `may_serve`; return what the lock server would answer."""
+        node, place = self.machine.node, self.machine.table.last_place + self.given + 1
+        agent, name, lock_id, mode = message.agent, message.client, message.lock_id, message.mode
+        guest = self.guests.get(agent)
+        if guest is None:
+            guest = self.guests[agent] = Guest(agent, name)
+        token = self.put(guest, (lock_id, mode, (node,), "all"), now, None)
+        standing: tuple[State, int, int] = "granted", place, token
+        record = RequestRecord(node, token, agent, name, lock_id, mode, *standing, False, token)
+        return RequestStates(node, (record,))
+
+    def part(self, message: Remove) -> bool:
+        """Release all that a guest holds; returns whether the agent is one."""
+        guest = self.guests.get(message.agent)
+        if guest is None:
+            return False
+        self.release_all(guest)
+        del self.guests[message.agent]
+        return True
+
+    def release_all(self, holder: Holder) -> None:
+        """A transaction releases its thin locks."""
+        for lock_id in list(holder.thin_ids):
+            granted = self.held.get(lock_id)
+            if granted is not None and granted.holder is holder:
+                self.release(granted)
+
     def release(self, granted: Granted) -> None:
         """A thin lock is released."""
         lock_id, holder = granted.wanted[0], granted.holder
@@ -174,5 +225,6 @@ class Thin:
     def conclude(self) -> None:
         """The lock server has taken them in."""
         self.held.clear()
+        self.guests.clear()
         self._above.clear()
         self.given = self.changes = 0

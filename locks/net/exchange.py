@@ -68,8 +68,8 @@ class Parts(Protocol):
     def to_agent(self, speaker: str, number: int, message: AgentMessage) -> None:
         """A message to an agent."""
 
-    def answered(self, speaker: str, frame: ToAgent) -> bool:
-        """Take in the answer to a request of a thin transaction; returns whether it was one. In a turn for what is thin.
+    def thin(self, speaker: str, frame: Frame) -> bool:
+        """Take in a frame that concerns thin locks only; returns whether it does. In a turn for what is thin.
 
         Raises:
             BadMessage: It is wrong.
@@ -114,7 +114,7 @@ class Exchange:
         self._parts = parts
         self._serial = itertools.count(1)
         self._calls: dict[int, tuple[str, Told]] = {}  # that wait for an answer
-        # A body that `take_answer` has decoded, and its frame.
+        # A body that `take_thin` has decoded, and its frame.
         self._ahead: tuple[bytes | None, Frame] = NOTHING
 
     # --- From this node -------------------------------------------------------------------------
@@ -180,11 +180,11 @@ class Exchange:
 
     # --- From others ----------------------------------------------------------------------------
 
-    def take_answer(self, link: AnyLink, body: bytes) -> bool:
-        """Take in a frame, in a turn for what is thin, if it answers a request of that kind; returns whether it does."""
+    def take_thin(self, link: AnyLink, body: bytes) -> bool:
+        """Take in a frame, in a turn for what is thin, if it concerns nothing else; returns whether it does."""
         try:
             frame = decode(body)
-            if type(frame) is ToAgent and self._parts.answered(link.peer.name, frame):
+            if self._parts.thin(link.peer.name, frame):
                 return True
         except BadMessage:
             return False

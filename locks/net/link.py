@@ -32,7 +32,6 @@ from locks.runtime.waiter import run_in_hub
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Sized
 
     from gevent.hub import Hub
 
@@ -83,9 +82,8 @@ class Link:
         frame_limit: The size of the largest allowed frame, in bytes.
         send_limit: How many bytes of output may wait.
         on_frame: Called with the link and the body of each frame, in the turn.
-        on_answer: Called with the same in a turn for what is thin, while there is something in `asking`; returns whether it has taken
-            the frame in.
-        asking: What waits for an answer in this way.
+        may_be_thin: Whether to try `on_thin`.
+        on_thin: Called with the same before, in a turn for what is thin; returns whether it has taken the frame in.
         on_lost: Called with the link and the reason when it is lost, in the turn.
         unsent: The link adds itself when `flush` is due.
         traffic: Counts messages.
@@ -102,7 +100,7 @@ class Link:
     """
 
     __slots__ = (
-        *("_asking", "_blocked", "_encrypting", "_frames", "_hub", "_on_answer", "_on_frame"),
+        *("_blocked", "_encrypting", "_frames", "_hub", "_may_be_thin", "_on_frame", "_on_thin"),
         *("_on_lost", "_out", "_raw"),
         *("_reader", "_send_limit", "_socket", "_takes", "_tls", "_traffic", "_turn", "_unsent"),
         *("_verdict", "_writer", "address", "beat_due", "closed", "drained", "heard", "peer"),
@@ -122,8 +120,8 @@ class Link:
         frame_limit: int,
         send_limit: int,
         on_frame: Callable[[Link, bytes], object],
-        on_answer: Callable[[Link, bytes], bool] = lambda link, body: False,
-        asking: Sized = (),
+        may_be_thin: Callable[[], bool] = lambda: False,
+        on_thin: Callable[[Link, bytes], bool] = lambda link, body: False,
         on_lost: Callable[[Link, str], object],
         unsent: dict[Link, None],
         traffic: Traffic,
@@ -144,8 +142,8 @@ class Link:
         self._tls = tls
         self._send_limit = send_limit
         self._on_frame = on_frame
-        self._on_answer = on_answer
-        self._asking = asking
+        self._may_be_thin = may_be_thin
+        self._on_thin = on_thin
         self._on_lost = on_lost
         self._unsent = unsent
         self._traffic = traffic
@@ -272,8 +270,13 @@ class Link:
                 end = f"reading failed: {error}"
             self.heard += 1
             self.silent = 0.0
-            if bodies and self._asking:
-                del bodies[: self._turn.thin(self._take_answers, bodies) or 0]
+            while bodies and self._may_be_thin():
+                del bodies[: self._turn.thin(self._take_thin, bodies) or 0]
+                if len(bodies) < 2:
+                    break
+                # When the others are carried out, the last one may be thin.
+                self._turn.run(self._take, bodies[:-1], None)
+                del bodies[:-1]
             if bodies or end is not None:
                 self._turn.run(self._take, bodies, end)
         except BaseException as error:
@@ -281,12 +284,12 @@ class Link:
             self._turn.post(self.lose, f"handling a received message failed: {error!r}")
             raise
 
-    def _take_answers(self, bodies: list[bytes]) -> int:
-        """Take in the first frames, as far as they are answers; returns how many. In a turn for what is thin."""
+    def _take_thin(self, bodies: list[bytes]) -> int:
+        """Take in the first frames, as far as they concern what is thin; returns how many. In a turn for that."""
         taken = 0
         if self.closed is None:
             for body in bodies:
-                if not self._on_answer(self, body):
+                if not self._on_thin(self, body):
                     break
                 taken += 1
         self._count(bodies[:taken])

@@ -28,7 +28,7 @@ import math
 import secrets
 import socket
 import time
-from collections.abc import Callable, Mapping, Set, Sized
+from collections.abc import Callable, Mapping, Set
 
 import gevent
 from gevent import socket as gevent_socket
@@ -82,8 +82,8 @@ class Network:
         on_up: Called with each new link, in the turn.
         on_down: Called with a link that is gone and the reason, in the turn.
         on_frame: Called with the link and the body of each frame, in the turn.
-        on_answer: See `Link`.
-        asking: Likewise.
+        may_be_thin: See `Link`.
+        on_thin: Likewise.
         on_doubt: Called with a link that must be asked for a sign of life, in the turn.
         refusals: Filled with the reasons for which running nodes can't be connected, by their
             names.
@@ -118,8 +118,8 @@ class Network:
         on_up: Callable[[Link], object],
         on_down: Callable[[Link, str], object],
         on_frame: Callable[[Link, bytes], object],
-        on_answer: Callable[[Link, bytes], bool],
-        asking: Sized,
+        may_be_thin: Callable[[], bool],
+        on_thin: Callable[[Link, bytes], bool],
         on_doubt: Callable[[Link], object],
         refusals: dict[str, str],
         notices: Notices,
@@ -145,8 +145,8 @@ class Network:
         self._on_up = on_up
         self._on_down = on_down
         self._on_frame = on_frame
-        self._on_answer = on_answer
-        self._asking = asking
+        self._may_be_thin = may_be_thin
+        self._on_thin = on_thin
         self.is_running = True
         self.keys = keys
         self._shunned: set[str] = set()  # disconnected on purpose
@@ -425,8 +425,8 @@ class Network:
             frame_limit=FRAME_LIMIT,
             send_limit=SEND_LIMIT,
             on_frame=self._on_frame,
-            on_answer=self._on_answer,
-            asking=self._asking,
+            may_be_thin=self._may_be_thin,
+            on_thin=self._on_thin,
             on_lost=self._lost,
             unsent=self.unsent,
             traffic=self.traffic,

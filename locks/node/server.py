@@ -64,6 +64,7 @@ class Server(InlineActor):
             commit.
         broken: Deadlocks that were broken in this turn; likewise.
         by_messages: Whether agents of this node make all requests by messages.
+        fenced: Whether it is broken, and takes nothing in.
     """
 
     long: ClassVar[int] = 200
@@ -79,7 +80,7 @@ class Server(InlineActor):
         self.changed: list[Entry] = []
         self.broken: list[Deadlock] = []
         self.by_messages = False
-        self._fenced = False
+        self.fenced = False
         self._touched = node.touched
         self._monitors: dict[Listener, Monitor] = {}
         self._followed: dict[LockId, FollowedView] = {}  # the watched views; for the executor
@@ -108,7 +109,7 @@ class Server(InlineActor):
 
     def handle(self, message: Any) -> None:
         """Carry a message out."""
-        if not self._fenced:
+        if not self.fenced:
             machine = self.machine
             if self not in self._touched:
                 self._touched[self] = len(self.history)
@@ -130,7 +131,7 @@ class Server(InlineActor):
         Returns:
             The records for the agent; none if it must send a message.
         """
-        if self.by_messages or self._fenced:
+        if self.by_messages or self.fenced:
             return ()
         machine = self.machine
         if self not in self._touched:
@@ -163,7 +164,7 @@ class Server(InlineActor):
 
     def fence(self) -> None:
         """It is broken: from now on it takes nothing in, so nothing is granted."""
-        self._fenced = True
+        self.fenced = True
 
     def raise_to(self, version: int) -> None:
         """Give no version from now on that is not larger; in a turn."""
@@ -174,6 +175,11 @@ class Server(InlineActor):
         self._touched.setdefault(self, len(self.history))
         self.history.append(step)
         step[0](*step[1])
+
+    def take_over(self, step: Event) -> None:
+        """The same for a request of another node that was answered without its machine (`locks.core.thin`)."""
+        self.carry_out(step)
+        self.changed += self.machine.changed
 
     def failed(self, message: Any, error: Exception) -> None:
         """Log it; the lock table is as it was."""

@@ -34,8 +34,8 @@ import gevent
 import pykka
 
 from locks.core.agent.machine import GRANTED, Object
-from locks.core.messages import AgentMessage, Remove, Request
-from locks.core.thin import Granted, Remote, Thin
+from locks.core.messages import AgentMessage, Remove, Request, RequestStates
+from locks.core.thin import Granted, Guest, Remote, Thin
 from locks.model import LockId, agent_numbered, covers
 from locks.node.client.acquisitions import Acquisition
 from locks.node.client.agent import Agent
@@ -213,11 +213,15 @@ class ThinLocks(Thin):
         """Whether the client lives and does not wait (as an owner may, in another thread), and nobody wants to know of free locks."""
         if self.monitor not in watch.monitors or (isinstance(client, Ending) and client.waiting):
             return False
+        return self._is_unnoticed()
+
+    def _is_unnoticed(self) -> bool:
+        """Whether nobody wants to know of locks that are free, so that one can be thin."""
         if self._journal.thin:  # no other turn since, and whatever changes the rest takes one
             return True
         server = self._node.server
         audited = 0 < audit_logger.level <= INFO
-        watched = server.by_messages or audited or server.machine.watches()
+        watched = server.by_messages or server.fenced or audited or server.machine.watches()
         # `locks.node.client.leaks` finds the line that took a lock by the objects that were made then.
         return self._node.running and not watched and not tracemalloc.is_tracing()
 
@@ -313,7 +317,7 @@ class ThinLocks(Thin):
             return False
         if len(agent.thin_ids) == 1:
             return self.end(agent)
-        self._release(granted)
+        self.release(granted)
         return True
 
     def give_back(self, agent: Agent, lock_id: LockId, acquisition: Acquisition) -> bool:
@@ -335,10 +339,7 @@ class ThinLocks(Thin):
                 return False
             self._send(agent, remote.node, Remove(agent.id))
             self._next_pause = SHORTEST
-        for lock_id in list(agent.thin_ids):
-            granted = self.held.get(lock_id)
-            if granted is not None and granted.holder is agent:
-                self._release(granted)
+        self.release_all(agent)
         if agent.kept_by is not None:
             agent.kept_by.forget(agent.client_key, agent)
         self._node.counters.ended += 1
@@ -349,9 +350,10 @@ class ThinLocks(Thin):
             executor.run_soon(watch.fire, agent, "normal", "noproc", executor.tell)
         return True
 
-    def _release(self, granted: Granted) -> None:
+    def release(self, granted: Granted) -> None:
+        """A thin lock is released."""
         self._next_pause = SHORTEST
-        self.release(granted)
+        super().release(granted)
         node = self._node
         node.server.times.add_hold(granted.wanted[0], node.clock() - granted.since)
 
@@ -397,6 +399,19 @@ class ThinLocks(Thin):
         call.answer(GRANTED)
         return True
 
+    # --- For agents of other nodes ----------------------------------------------------------------
+
+    def may_hear(self) -> bool:
+        """Whether a frame of another node may concern what is thin."""
+        return bool(self.asking) or (self.usable and not self.pause)
+
+    def request(self, message: Request) -> RequestStates | None:
+        """Answer a request of another node in place of the lock server, if nobody else is interested in the lock; in a turn for what is thin."""
+        if not (self.is_due() and self._is_unnoticed() and self.may_serve(message)):
+            return None
+        self._journal.thin = True
+        return self.serve(message, self._node.clock())
+
     # --- In a usual turn --------------------------------------------------------------------------
 
     def inflate(self) -> None:
@@ -415,6 +430,9 @@ class ThinLocks(Thin):
                 continue
             agent = granted.holder
             node.server.times.got.setdefault(granted.token, granted.since)
+            if type(agent) is Guest:  # it has its answer
+                node.server.take_over((event, args))
+                continue
             records = node.request(*args)
             agent.event(agent.machine.ask_told, granted.wanted, records, granted.call)
         journal.conclude()
@@ -431,7 +449,7 @@ class ThinLocks(Thin):
 
     def conclude(self) -> None:
         """The inflation was committed."""
-        if self.agents:
+        if self.agents or self.guests:
             self.pause = self._next_pause
             self._next_pause = min(2 * self.pause, LONGEST)
         for agent in self.agents:

@@ -26,6 +26,7 @@ from locks.core.messages import (
     RaiseVersion,
     Refused,
     Release,
+    Remove,
     Request,
     RequestStates,
     Resolved,
@@ -52,6 +53,7 @@ from locks.net.messages import (
     AnyQuestion,
     AskView,
     BadMessage,
+    Frame,
     FromAgent,
     Greeting,
     Large,
@@ -158,8 +160,8 @@ class Cluster:
             refusals=node.refusals,
             notices=node.notices,
             on_frame=lambda link, body: self.exchange.take_in(link, body),
-            on_answer=lambda link, body: self.exchange.take_answer(link, body),
-            asking=node.thin.asking,
+            may_be_thin=node.thin.may_hear,
+            on_thin=lambda link, body: self.exchange.take_thin(link, body),
             on_doubt=lambda link: self.exchange.ping(link),
         )
         self.network.open()
@@ -532,17 +534,39 @@ class Cluster:
             raise BadMessage("it reports a deadlock that is not resolved by this surrender")
         if report:
             _check_report(report)
+        if type(message) is Request:
+            self.node.thin.is_due()
         if self.guests.admit(speaker, message):
             self.node.deliver(self.node.server, message)
 
-    def answered(self, speaker: str, frame: FrameToAgent) -> bool:
-        """A lock server sends something to an agent, which may be thin and wait for it."""
-        thin, message = self.node.thin, frame.message
-        if frame.number not in thin.asking or type(message) is not RequestStates:
+    def thin(self, speaker: str, frame: Frame) -> bool:
+        """Take in what concerns thin locks only: a request for a free one or its end, or the answer to one."""
+        thin = self.node.thin
+        if type(frame) is FrameToAgent:
+            message = frame.message
+            if frame.number not in thin.asking or type(message) is not RequestStates:
+                return False
+            self._check_connected(speaker)
+            _check_records(message.records, speaker)
+            return bool(thin.answered(speaker, frame.number, message))
+        if type(frame) is not ToServer or speaker not in self.network.links:
             return False
-        self._check_connected(speaker)
-        _check_records(message.records, speaker)
-        return bool(thin.answered(speaker, frame.number, message))
+        asked = frame.message
+        agent = asked.agent
+        if agent.node != speaker:
+            return False
+        if type(asked) is Remove and thin.part(asked):
+            self.guests.parted(speaker, agent)
+            return True
+        if type(asked) is not Request or is_held_up_id(asked.lock_id):
+            return False
+        answer = thin.request(asked) if self.guests.has_room(speaker, agent) else None
+        if answer is None:
+            return False
+        self.guests.count(speaker, agent)
+        self.send_to_agent(agent, answer)
+        self.flush()
+        return True
 
     def to_agent(self, speaker: str, number: int, message: AgentMessage) -> None:
         """A lock server or an agent of another node sends something to one of our agents."""

@@ -97,22 +97,16 @@ class Guests:
         """
         guest = self._guest(name)
         if type(message) is Request:
-            limits = self._limits
-            guest.agents[message.agent] = None
-            guest.requests += 1
+            has_room = self.has_room(name, message.agent)
+            self.count(name, message.agent)
             guest.waits += 1
-            if (
-                guest.queued
-                or guest.requests > limits.requests
-                or guest.waits > limits.waits
-                or len(guest.agents) > guest.room
-            ):
+            if not has_room:
                 # What it released before may still be in the queue.
                 guest.queued += 1
                 self._server.node.deliver(guest.guarded, message)
                 return False
         elif type(message) is Remove:
-            guest.agents.pop(message.agent, None)
+            self.parted(name, message.agent)
         elif type(message) is RaiseVersion:
             early = seconds_ahead(message.version)
             if early:
@@ -122,6 +116,23 @@ class Guests:
                 self._executor.run_later(wait, turn.run, self._in_time, name, guest, message)
                 return False
         return True
+
+    def has_room(self, name: str, agent: AgentId) -> bool:
+        """Whether a request can't exceed a limit, whatever else the node has."""
+        guest, limits = self._guest(name), self._limits
+        if guest.queued or guest.requests >= limits.requests or guest.waits >= limits.waits:
+            return False
+        return agent in guest.agents or len(guest.agents) < guest.room
+
+    def count(self, name: str, agent: AgentId) -> None:
+        """Count a request of an agent."""
+        guest = self._guest(name)
+        guest.agents[agent] = None
+        guest.requests += 1
+
+    def parted(self, name: str, agent: AgentId) -> None:
+        """An agent has no requests any more."""
+        self._guest(name).agents.pop(agent, None)
 
     def reads(self, name: str, reading: int) -> None:
         """A node begins to read a view.
