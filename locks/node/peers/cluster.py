@@ -549,7 +549,8 @@ class Cluster:
             self._check_connected(speaker)
             _check_records(message.records, speaker)
             return bool(thin.answered(speaker, frame.number, message))
-        if type(frame) is not ToServer or speaker not in self.network.links:
+        link = self.network.links.get(speaker)
+        if type(frame) is not ToServer or link is None:
             return False
         asked = frame.message
         agent = asked.agent
@@ -564,7 +565,7 @@ class Cluster:
         if answer is None:
             return False
         self.guests.count(speaker, agent)
-        self.send_to_agent(agent, answer)
+        link.send(encode(FrameToAgent(agent.created, answer)))
         self.flush()
         return True
 
