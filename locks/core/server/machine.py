@@ -210,6 +210,11 @@ class ServerMachine:
         """How many ids are watched by watchers of this node; an id counts once for each watcher."""
         return self._watchers.count
 
+    @property
+    def is_watched(self) -> bool:
+        """Whether any id is watched, here or from other nodes."""
+        return self._watchers.any
+
     def watched(self, watcher: Hashable) -> list[LockId]:
         """The ids that a watcher watches."""
         return [lock_id for lock_id, watchers in self._watchers.all() if watcher in watchers]

@@ -221,7 +221,7 @@ class ThinLocks(Thin):
             return True
         server = self._node.server
         audited = 0 < audit_logger.level <= INFO
-        watched = server.by_messages or server.fenced or audited or server.machine.watches()
+        watched = server.by_messages or server.fenced or audited or server.machine.is_watched
         # `locks.node.client.leaks` finds the line that took a lock by the objects that were made then.
         return self._node.running and not watched and not tracemalloc.is_tracing()
 
@@ -400,10 +400,6 @@ class ThinLocks(Thin):
         return True
 
     # --- For agents of other nodes ----------------------------------------------------------------
-
-    def may_hear(self) -> bool:
-        """Whether a frame of another node may concern what is thin."""
-        return bool(self.asking) or (self.usable and not self.pause)
 
     def request(self, message: Request) -> RequestStates | None:
         """Answer a request of another node in place of the lock server, if nobody else is interested in the lock; in a turn for what is thin."""

@@ -160,7 +160,7 @@ class Cluster:
             refusals=node.refusals,
             notices=node.notices,
             on_frame=lambda link, body: self.exchange.take_in(link, body),
-            may_be_thin=node.thin.may_hear,
+            may_be_thin=self._may_be_thin,
             on_thin=lambda link, body: self.exchange.take_thin(link, body),
             on_doubt=lambda link: self.exchange.ping(link),
         )
@@ -538,6 +538,11 @@ class Cluster:
             self.node.thin.is_due()
         if self.guests.admit(speaker, message):
             self.node.deliver(self.node.server, message)
+
+    def _may_be_thin(self) -> bool:
+        """Whether a frame may be one for `thin`."""
+        thin = self.node.thin
+        return bool(thin.asking) or not (self.options.hidden or thin.pause)
 
     def thin(self, speaker: str, frame: Frame) -> bool:
         """Take in what concerns thin locks only: a request for a free one or its end, or the answer to one."""

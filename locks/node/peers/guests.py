@@ -51,11 +51,11 @@ class _Guest:
 
     __slots__ = ("agents", "early", "guarded", "queued", "requests", "room", "waits", "watches")
 
-    def __init__(self, guarded: Guarded) -> None:
+    def __init__(self, guarded: Guarded, room: int) -> None:
         self.guarded = guarded
         self.queued = 0
         self.agents: dict[AgentId, None] = {}
-        self.room = 0
+        self.room = room
         self.requests = 0
         self.waits = 0
         self.watches: set[int] = set()
@@ -153,7 +153,8 @@ class Guests:
         guest = self._known.get(name)
         if guest is None:
             take_in = partial(self._take_in, name)
-            guest = self._known[name] = _Guest(Guarded(self._server, take_in))
+            room = min(self._limits.transactions, ROOM)
+            guest = self._known[name] = _Guest(Guarded(self._server, take_in), room)
         return guest
 
     def _take_in(self, name: str, message: Request) -> ServerMessage:
