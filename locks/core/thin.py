@@ -60,6 +60,7 @@ class Granted(NamedTuple):
         before: How many thin locks were granted before it, since the last inflation.
         since: When it was granted, in seconds.
         call: The call that has got it.
+        elsewhere: Whether its agent, of another node, has requests at other nodes.
     """
 
     holder: Any
@@ -68,6 +69,7 @@ class Granted(NamedTuple):
     before: int
     since: float
     call: Any
+    elsewhere: bool = False
 
 
 class Remote(NamedTuple):
@@ -145,7 +147,9 @@ class Thin:
         """Give a holder a lock if it is free; return its token, else `None`."""
         return self.put(holder, wanted, now, call) if self.is_free(wanted[0]) else None
 
-    def put(self, holder: Holder, wanted: Object, now: float, call: Any) -> int:
+    def put(
+        self, holder: Holder, wanted: Object, now: float, call: Any, elsewhere: bool = False
+    ) -> int:
         """Give a holder a lock, which is free; return its token."""
         lock_id, before = wanted[0], self.given
         self.given += 1
@@ -155,13 +159,13 @@ class Thin:
         for depth in range(1, len(lock_id)):
             above = lock_id[:depth]
             self._above[above] = self._above.get(above, 0) + 1
-        self.held[lock_id] = Granted(holder, wanted, token, before, now, call)
+        self.held[lock_id] = Granted(holder, wanted, token, before, now, call, elsewhere)
         return token
 
     def may_serve(self, message: Request) -> bool:
-        """Whether `serve` can answer a request of another node: it is of an agent that has and does nothing else, for a free lock."""
+        """Whether `serve` can answer a request of another node: it is for a free lock, and the lock table does not know its agent, which waits nowhere."""
         lock_id = message.lock_id
-        if message.requests_elsewhere or message.waits_elsewhere or message.spare:
+        if message.waits_elsewhere or message.spare:
             return False
         if type(lock_id[-1]) is tuple or message.agent in self.machine.table.requesters:
             return False
@@ -174,7 +178,8 @@ class Thin:
         guest = self.guests.get(agent)
         if guest is None:
             guest = self.guests[agent] = Guest(agent, name)
-        token = self.put(guest, (lock_id, mode, (node,), "all"), now, None)
+        wanted: Object = lock_id, mode, (node,), "all"
+        token = self.put(guest, wanted, now, None, message.requests_elsewhere)
         standing: tuple[State, int, int] = "granted", place, token
         record = RequestRecord(node, token, agent, name, lock_id, mode, *standing, False, token)
         return RequestStates(node, (record,))
@@ -217,7 +222,9 @@ class Thin:
         for granted in self.held.values():
             holder, (lock_id, mode, *_) = granted.holder, granted.wanted
             steps.append((machine.pass_over, (granted.before - counted, granted.token - 1), None))
-            steps.append((machine.request, (holder.id, holder.name, lock_id, mode), granted))
+            standing = (True,) if granted.elsewhere else ()
+            args = (holder.id, holder.name, lock_id, mode, *standing)
+            steps.append((machine.request, args, granted))
             counted = granted.before + 1
         over = self.given - counted
         return [*steps, (machine.pass_over, (over, version + self.changes), None)]

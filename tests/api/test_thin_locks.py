@@ -104,10 +104,11 @@ class Client:
         return answer
 
     def die(self) -> None:
-        """End it."""
+        """End it, and its owner."""
         self._jobs.put((None, None))
         self.greenlet.join(LIMIT)
         assert self.greenlet.dead
+        self.owner.end()
 
 
 class World:
