@@ -75,7 +75,7 @@ class Granted(NamedTuple):
 class Remote(NamedTuple):
     """What a thin transaction has at the lock server of another node. It is replaced as a whole.
 
-    The lock server knows these locks. Only the client's node has no agent's machine for them.
+    Only the client's node has no agent's machine for them; the lock server knows the agent.
 
     Attributes:
         node: The node.

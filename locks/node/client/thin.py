@@ -3,10 +3,13 @@
 An agent gets its machine at first need. Until then its transaction is *thin*: it can take locks that are free (a `Lock`, an `RLock`,
 `Transaction.lock`), release them, and end. The node only notes who holds what, with which token (`locks.core.thin`).
 
-**On one other node** the lock server knows the lock as ever; only the client's agent has no machine. The client sends the request, and
-waits (`Agent.await_answer`). An answer that grants it is taken in by `answered`. The end of the transaction sends `Remove`. If anything else
-happens meanwhile, inflation has the machine take in what was granted, or note the request that was sent, and wakes the client, which waits on
-in the usual way. A message may be sent twice, when the client is interrupted after it was sent; lock servers take no harm from that.
+**On one other node** the client's agent has no machine. The client sends the request, and waits (`Agent.await_answer`). An answer that grants
+it is taken in by `answered`. The end of the transaction sends `Remove`. If anything else happens meanwhile, inflation has the machine take in
+what was granted, or note the request that was sent, and wakes the client, which waits on in the usual way. A message may be sent twice, when
+the client is interrupted after it was sent; lock servers take no harm from that.
+
+**A lock server** notes the locks that it grants to agents of other nodes in the same way (`ThinLocks.request`). If it is interrupted, the
+connection is lost, and with it all that their node has here.
 
 **What inflates?** Every other turn, first of all (`Turn`, by `Journal.thin`): each agent gets its machine, of the age of its transaction,
 and the lock server each request, under the token that the client was given. So whatever looks at agents or the lock table in a turn sees no
