@@ -554,12 +554,11 @@ class Cluster:
             self._check_connected(speaker)
             _check_records(message.records, speaker)
             return bool(thin.answered(speaker, frame.number, message))
-        link = self.network.links.get(speaker)
-        if type(frame) is not ToServer or link is None:
+        if type(frame) is not ToServer:
             return False
         asked = frame.message
         agent = asked.agent
-        if agent.node != speaker:
+        if agent.node != speaker or speaker not in self.network.links:
             return False
         if type(asked) is Remove and thin.part(asked):
             self.guests.parted(speaker, agent)
@@ -570,7 +569,7 @@ class Cluster:
         if answer is None:
             return False
         self.guests.count(speaker, agent)
-        link.send(encode(FrameToAgent(agent.created, answer)))
+        self.send_to_agent(agent, answer)
         self.flush()
         return True
 
