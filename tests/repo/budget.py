@@ -44,14 +44,14 @@ ROOMS: dict[str, Room] = {
         tuple(f"locks/{name}.py" for name in GROUND), 823, "a phrase that four places had"
     ),
     "the face": Room((*(f"locks/{name}.py" for name in FACE), "locks/shapes"), 1_632),
-    "core": Room(("locks/core",), 4_078),
+    "core": Room(("locks/core",), 4_124),
     "runtime": Room(
         ("locks/runtime",), 2_918, "what is thin has a flag of its own, beside torn turns"
     ),
-    "node": Room(("locks/node",), 5_864),
+    "node": Room(("locks/node",), 5_905),
     "the wire": Room(
         ("locks/net",),
-        3_220,
+        3_224,
         "parts of a value are counted before they are made; letters name their sender",
     ),
     "program": Room(("locks/program",), 1_344),
@@ -67,16 +67,16 @@ ROOMS: dict[str, Room] = {
     "the laboratory": Room(("locks_lab",), 11_571),
     "tests": Room(
         ("tests",),
-        52_595,
+        52_725,
         "what a node says in the name of another one, and keeps here; two that stop a node",
     ),
     "benchmarks": Room(("benchmarks",), 5_427),
     "examples": Room(("examples",), 3_822),
 }
-SHIPPED = 45_565  # lines of code in all packages that are shipped
+SHIPPED = 45_656  # lines of code in all packages that are shipped
 PAGES = 45
 DECISIONS = 49
-WORDS = 103_775  # of both
+WORDS = 103_863  # of both
 
 
 def lines_of(room: Room) -> int:
