@@ -781,14 +781,20 @@ class Agent(InlineActor, metaclass=Shown):
         Raises:
             NotHeld: It is not held.
         """
-        if self._made is None:
-            try:
-                if self.turn.thin(self.node.thin.release_of, self, lock_id):
-                    return
-            except BaseException:
-                self.let_go_of(lock_id)
-                raise
-        self._surely(self._release, lock_id)
+        if not self._thinly(self.node.thin.release_of, self.let_go_of, lock_id):
+            self._surely(self._release, lock_id)
+
+    def _thinly(
+        self, step: Callable[..., object], undo: Callable[..., object], *args: object
+    ) -> bool:
+        """Take a step of a thin transaction; returns whether it was one. If it is interrupted, it is undone."""
+        if self._made is not None:
+            return False
+        try:
+            return bool(self.turn.thin(step, self, *args))
+        except BaseException:
+            undo(*args)
+            raise
 
     def _surely(self, release: Callable[..., object], lock_id: LockId, *args: object) -> None:
         """Release an id in a turn. If it is refused because the lock is lost at present, the lock is not to be had again later."""
@@ -920,14 +926,9 @@ class Agent(InlineActor, metaclass=Shown):
         Raises:
             NotHeld: It is not held.
         """
-        if self._made is None:
-            try:
-                if self.turn.thin(self.node.thin.give_back, self, lock_id, acquisition):
-                    return
-            except BaseException:
-                self.withdraw_acquisition(None, lock_id, acquisition)
-                raise
-        self._surely(self._give_back, lock_id, acquisition)
+        undo = partial(self.withdraw_acquisition, None)
+        if not self._thinly(self.node.thin.give_back, undo, lock_id, acquisition):
+            self._surely(self._give_back, lock_id, acquisition)
 
     def _give_back(self, lock_id: LockId, acquisition: Acquisition) -> None:
         if self._take_out(lock_id, acquisition):
@@ -1102,14 +1103,8 @@ class Agent(InlineActor, metaclass=Shown):
         Raises:
             LocksError: Why it has ended before.
         """
-        if self._made is None:
-            try:
-                if self.turn.thin(self.node.thin.end, self):
-                    return
-            except BaseException:
-                self.let_go()
-                raise
-        self.turn.run_surely(self._leave)
+        if not self._thinly(self.node.thin.end, self.let_go):
+            self.turn.run_surely(self._leave)
 
     def _leave(self) -> None:
         machine = self.machine
