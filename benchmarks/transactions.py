@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 import tempfile
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,14 @@ from benchmarks.harness import Figure, Report, clock, interleave, repeat
 
 __all__ = ["FIGURES"]
 
-ONE = ("bench", 1)
+ONE, OTHER = ("bench", 1), ("bench", 2)
 TRANSACTION = "begin + lock + end"
 WITH = "with transaction() + lock"
 LOCK = "Lock acquire + release"
+SECOND = "the same beside another Lock"
+TWO = "with transaction() + two locks"
+CROWD = "8 threads, a Lock each"
+THREADS, TIMES = 8, 200
 
 
 def begin_lock_end() -> None:
@@ -33,6 +38,31 @@ def with_transaction() -> None:
     """One transaction in a `with` block."""
     with locks.transaction() as tx:
         tx.write_lock(ONE)
+
+
+def with_two_locks() -> None:
+    """One transaction of two locks in a `with` block."""
+    with locks.transaction() as tx:
+        tx.write_lock(ONE)
+        tx.write_lock(OTHER)
+
+
+def many_threads() -> float:
+    """Seconds of processor time for one acquire and release, of threads that have a lock each."""
+
+    def work(i: int) -> None:
+        lock = locks.Lock(("thread", i))
+        for _ in range(TIMES):
+            lock.acquire()
+            lock.release()
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(THREADS)]
+    begun = time.process_time()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return (time.process_time() - begun) / (THREADS * TIMES)
 
 
 class Echo(locks.actors.GeventActor):
@@ -102,11 +132,15 @@ def one_transaction(report: Report, actor: pykka.ActorRef[Any], target: float | 
     """Fill the rows of figure 1; the asks go to `actor`."""
     seconds, rounds = (0.001, 3) if report.quick else (0.01, 41)
     now = clock(green=actor.actor_class is Echo)
-    lock = locks.Lock(ONE)
+    lock, other = locks.Lock(ONE), locks.Lock(OTHER)
 
     def lock_pair() -> None:
         lock.acquire()
         lock.release()
+
+    def second() -> float:
+        with other:
+            return repeat(lock_pair, seconds, now)()
 
     with tempfile.TemporaryDirectory() as folder:
         pairs = libraries(report, Path(folder))
@@ -116,17 +150,22 @@ def one_transaction(report: Report, actor: pykka.ActorRef[Any], target: float | 
             TRANSACTION: begin_lock_end,
             ask: lambda: actor.ask(1),
             WITH: with_transaction,
+            TWO: with_two_locks,
             LOCK: lock_pair,
             **pairs,
         }
         if actor.actor_class is Echo:
             functions["start + stop a GeventActor"] = start_and_stop
         samples = {name: repeat(function, seconds, now) for name, function in functions.items()}
+        samples[SECOND] = second
+        if actor.actor_class is ThreadingEcho:
+            samples[CROWD] = many_threads
         runs = interleave(samples, rounds)
     report.compare(runs, TRANSACTION, ask, target=target)
     if actor.actor_class is Echo:
         report.compare(runs, TRANSACTION, "start + stop a GeventActor")
-    report.compare(runs, WITH, ask)
+    for name in (WITH, TWO, LOCK, SECOND, *([CROWD] if CROWD in runs else [])):
+        report.compare(runs, name, ask)
     for name in pairs:
         report.compare(runs, LOCK, name)
     actor.stop()
