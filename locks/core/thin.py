@@ -10,10 +10,10 @@ answered the same as by the lock server (`Thin.serve`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple, Protocol
 
-from locks.core.agent.machine import Object
+from locks.core.agent.machine import AgentMachine, Object
 from locks.core.messages import AgentMessage, Remove, Request, RequestStates
 from locks.core.server.machine import ServerMachine
 from locks.model import AgentId, LockId, RequestRecord, State
@@ -94,6 +94,11 @@ class Remote(NamedTuple):
             return False
         return all(mine[0] != lock_id for mine, _, _ in self.held)
 
+    def ask(self, holder: Holder, wanted: Object, call: Any) -> tuple[Remote, Request]:
+        """What it has when it requests another lock, and the message for that."""
+        message = Request(holder.id, holder.name, wanted[0], wanted[1])
+        return type(self)(self.node, self.held, (wanted, call)), message
+
     def granted(self, speaker: str, agent: AgentId, message: AgentMessage) -> Remote | None:
         """What it has after a node's message to its agent, if that only grants what is asked; else `None`."""
         if self.asked is None or type(message) is not RequestStates or len(message.records) != 1:
@@ -104,7 +109,29 @@ class Remote(NamedTuple):
             return None
         if record.agent != agent or (record.lock_id, record.mode) != wanted[:2]:
             return None
-        return Remote(self.node, (*self.held, (wanted, record, call)))
+        return type(self)(self.node, (*self.held, (wanted, record, call)))
+
+    def end(self, agent: AgentId) -> Remove | None:
+        """The message that ends the transaction; `None` if that must take the usual way."""
+        return Remove(agent) if self.asked is None else None
+
+    def steps(
+        self, machine: AgentMachine, sent: bool
+    ) -> Iterator[tuple[Callable[..., Any], tuple[Any, ...]]]:
+        """The events of the agent's machine that were left out.
+
+        Args:
+            machine: The machine, which is new.
+            sent: Whether the request that is not answered was surely sent; else it may be sent twice.
+        """
+        for wanted, record, call in self.held:
+            yield machine.ask_told, (wanted, (record,), call)
+        if self.asked is not None:
+            wanted, call = self.asked
+            yield (machine.has_asked, (wanted, call)) if sent else (
+                machine.ask_all,
+                ((wanted,), call),
+            )
 
 
 class Thin:

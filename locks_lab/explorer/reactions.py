@@ -18,18 +18,22 @@ from locks.model import AgentId
 from locks_lab.explorer.freezing import SINGLE, UNORDERED, Labels, freeze
 from locks_lab.worlds.checks import check_done, check_rule, mail_of, serve
 from locks_lab.worlds.client import SERIALS, ScriptedClient
+from locks_lab.worlds.host import Violation
 from locks_lab.worlds.network import Link, Party
+from locks_lab.worlds.remote import RemoteClient
 from locks_lab.worlds.study import study, subjects
 from locks_lab.worlds.world import World
 
 __all__ = ["DIE", "KINDS", "NODES", "VANISH", "Reaction", "Reactions"]
 
-STEP, TIME_OUT, SETTLE, DIE, VANISH, NODES = -1, -2, -3, -4, -5, -10
-KINDS: dict[int, Literal["step", "time out", "settle", "die"]] = {
+STEP, TIME_OUT, SETTLE, DIE, VANISH, TWICE, WITHDRAW, NODES = -1, -2, -3, -4, -5, -6, -7, -10
+KINDS: dict[int, Literal["step", "time out", "settle", "die", "ask twice", "withdraw"]] = {
     STEP: "step",
     TIME_OUT: "time out",
     SETTLE: "settle",
     DIE: "die",
+    TWICE: "ask twice",
+    WITHDRAW: "withdraw",
 }
 
 
@@ -69,6 +73,7 @@ class Reactions:
         # For each state of a party:
         self.kept: list[bytes] = []  # itself, to be run
         self.live: list[Any] = []  # itself, to be looked at
+        self.inflated: list[int] = []  # the number of the same with nothing thin
         self.unsettled: list[bool] = []
         self.forced: list[bool] = []  # whether the next event must be one of this party
         self.refs: list[AgentId | None] = []  # its agent, if that is alive
@@ -100,7 +105,17 @@ class Reactions:
         else:
             found = self._act(party, old, what, settle)
         self.reactions[old, what, settle] = found
+        usual = self.inflated[old]
+        if usual != old:
+            step = STEP if what == TWICE else what
+            self.compare(found, self.react(usual, step, settle))
         return found
+
+    def compare(self, found: Reaction, usual: Reaction) -> None:
+        """Check that a thin client does what the same client does that is inflated before."""
+        sent = tuple(dict.fromkeys(found.sent))  # one that is interrupted sends the same twice
+        if (self.inflated[found.after], sent) != (self.inflated[usual.after], usual.sent):
+            raise Violation("a thin client does something else than one that is not")
 
     def _serve(self, server: ServerMachine, message: ServerMessage) -> Reaction:
         if self.rename:
@@ -126,7 +141,7 @@ class Reactions:
         unsettled = self.unsettled[old] and what != SETTLE
         before = (client.told, client.waiting, client.ref)
         if what >= 0:
-            client.host.receive(self.messages[what])
+            client.receive(self.messages[what])
             unsettled = unsettled or client.agent.unsettled
         elif what <= NODES:
             node, there = self._noticed_node(what)
@@ -139,13 +154,17 @@ class Reactions:
             client.die(self.world.mortal[client.number])
         elif what == VANISH:
             client.vanish()
+        elif what == TWICE:
+            client.ask_twice()
+        elif what == WITHDRAW:
+            client.withdraw()
         elif what == SETTLE:
-            client.host.settle()
+            client.settle()
         else:
             (client.step if what == STEP else client.time_out)()
             unsettled = unsettled or client.agent.unsettled
         if settle:
-            client.host.settle()
+            client.settle()
             unsettled = False
         out = client.host.out
         sent = tuple((self.link(s, r), self.message(m)) for s, r, m in out)
@@ -169,6 +188,9 @@ class Reactions:
                 ref = party.ref
                 own = [SETTLE] if unsettled and (first or not self.fused) else []
                 own += [STEP] if party.ready else []
+                if isinstance(party, RemoteClient):
+                    own += [TWICE] if party.may_ask_twice else []
+                    own += [WITHDRAW] if party.undo else []
                 own += [TIME_OUT] if party.waiting == "for a while" else []
                 own += [DIE] if party.number in self.world.mortal else []
         frozen: Any
@@ -182,12 +204,16 @@ class Reactions:
         if found is None:
             found = self.ids[key] = len(self.kept)
             self.kept.append(pickle.dumps(party, 5))
-            self.live.append(party)
+            seen = party.seen if isinstance(party, ScriptedClient) else party
+            self.live.append(seen)
+            self.inflated.append(found)
             self.unsettled.append(unsettled)
             self.forced.append(False)
             self.refs.append(ref)
             self.own.append(tuple(own))
             self.mentions.append(_mentions(party))
+            if seen is not party:
+                self.inflated[found] = self.party(seen, unsettled)
         return found
 
     def force(self, party: int) -> int:
@@ -200,6 +226,7 @@ class Reactions:
             for column in [*columns, self.refs, self.own, self.mentions]:
                 column.append(column[party])
             self.forced.append(True)
+            self.inflated.append(found)
         return found
 
     def message(self, message: Any) -> int:

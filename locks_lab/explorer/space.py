@@ -35,7 +35,7 @@ from locks.core.messages import Remove
 from locks.errors import assert_never
 from locks.model import AgentId
 from locks_lab.explorer.outages import Outages
-from locks_lab.explorer.reactions import DIE, KINDS, NODES, VANISH, Reactions
+from locks_lab.explorer.reactions import DIE, KINDS, NODES, VANISH, Reaction, Reactions
 from locks_lab.worlds.checks import (
     check_exclusion,
     check_report,
@@ -68,6 +68,7 @@ class Transition(NamedTuple):
         settle: Whether the agent settles right after.
         changes: If it is not an event of one party: the changes of the network, in order.
         alone: Whether events of other parties are not tried before it.
+        inflates: Whether what is thin is inflated before.
     """
 
     party: int
@@ -76,6 +77,7 @@ class Transition(NamedTuple):
     settle: bool = False
     changes: tuple[Change, ...] = ()
     alone: bool = False
+    inflates: bool = False
 
 
 class _Overview(NamedTuple):
@@ -197,14 +199,25 @@ class Space(Reactions):
         link: int,
         alone: bool,
     ) -> None:
-        """Add an event. If `settle` is fused with it, add it both with and without."""
-        if (
-            self.fused
-            and number >= self.servers
-            and self.unsettled[self.react(parties[number], what, False).after]
-        ):
-            found.append(Transition(number, what, link, True, (), alone))
-        found.append(Transition(number, what, link, False, (), alone))
+        """Add an event. If `settle` is fused with it, add it both with and without; likewise with inflation before it."""
+        old = parties[number]
+        for party in dict.fromkeys((old, self.inflated[old])):
+            inflates = party != old
+            if inflates and self._is_same(old, party, what):
+                continue
+            if (
+                self.fused
+                and number >= self.servers
+                and self.unsettled[self.react(party, what, False).after]
+            ):
+                found.append(Transition(number, what, link, True, (), alone, inflates))
+            found.append(Transition(number, what, link, False, (), alone, inflates))
+
+    def _is_same(self, old: int, party: int, what: int) -> bool:
+        """Whether it makes no difference to inflate what is thin before an event, or the event is not possible then."""
+        if what < 0 and what not in self.own[party]:
+            return True
+        return self.react(old, what, False) == self.react(party, what, False)
 
     def _first(self, state: State) -> int | None:
         """A party whose events may come first, because nothing that others do can affect them.
@@ -270,8 +283,15 @@ class Space(Reactions):
         old = state[0][me]
         told = self.live[old].told.items() if me >= self.servers else ()
         return bool(told) and not any(
-            told <= self.live[self.react(old, move.what, move.settle).after].told.items()
+            told <= self.live[self._reaction(state[0], move).after].told.items()
             for move in self._moves_of(state, me)
+        )
+
+    def _reaction(self, parties: tuple[int, ...], move: Transition) -> Reaction:
+        """The result of an event."""
+        party = parties[move.party]
+        return self.react(
+            self.inflated[party] if move.inflates else party, move.what, move.settle
         )
 
     def _may_arrive(self, link: int, network: int) -> bool:
@@ -289,7 +309,7 @@ class Space(Reactions):
         parties, channels, network = state
         number, what, link = move[:3]
         old = parties[number]
-        reaction = self.react(old, what, move.settle)
+        reaction = self._reaction(parties, move)
         new = reaction.after
         queues = dict(channels)
         if link >= 0:
@@ -418,7 +438,7 @@ class Space(Reactions):
         if move.changes or move.party >= self.servers:
             return NOTHING
         parties = state[0]
-        if not self.reactions[parties[move.party], move.what, False].done:
+        if not self._reaction(parties, move).done:
             return NOTHING
         message = self.messages[move.what]
         check_report(message.report)
@@ -452,10 +472,11 @@ class Space(Reactions):
         if move.changes:
             return list(move.changes)
         number = move.party - self.servers + 1
+        found: list[Any] = [("inflate", number)] if move.inflates else []
         if move.link >= 0:
-            found: list[Choice] = [("deliver", self.links[move.link])]
+            found.append(("deliver", self.links[move.link]))
         else:
-            found = [(KINDS[move.what], number)]
+            found.append((KINDS[move.what], number))
         return [*found, ("settle", number)] if move.settle else found
 
     def check_still(self, state: State) -> None:

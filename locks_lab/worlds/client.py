@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Any, Literal, NamedTuple
 
 from locks.core.agent.machine import AgentMachine
-from locks.core.messages import AnswerWait, Ended, Lost, Notify, Remove
+from locks.core.messages import AgentMessage, AnswerWait, Ended, Lost, Notify, Remove
 from locks.errors import (
     CannotServe,
     DeadlockAborted,
@@ -160,6 +160,11 @@ class ScriptedClient:
         """The locks of whose grants it was notified, by node and id."""
         return self.host.told
 
+    @property
+    def seen(self) -> ScriptedClient:
+        """The client to be looked at; it has an agent."""
+        return self
+
     # --- Events
 
     @property
@@ -183,6 +188,14 @@ class ScriptedClient:
             self._take(step)
         except CannotServe:
             self._fail()
+
+    def receive(self, message: AgentMessage) -> None:
+        """Take in a message to its agent."""
+        self.host.receive(message)
+
+    def settle(self) -> None:
+        """Its agent examines what it knows."""
+        self.host.settle()
 
     def time_out(self) -> None:
         """Give up waiting."""

@@ -34,7 +34,7 @@ from locks.core.server.notifier import News, Notifier
 from locks.core.server.table import LockTable
 from locks.core.server.tree import Entry, Requester
 from locks.core.server.waits import WaitEdge
-from locks.core.thin import Thin
+from locks.core.thin import Remote, Thin
 from locks.model import AgentId, Edge, RequestRecord
 
 __all__ = ["OURS", "RULES", "OtherAgent", "OtherResolver", "OtherServer", "Rule"]
@@ -50,6 +50,7 @@ class Rule(NamedTuple):
         server: The lock servers' machine.
         right: Whether all deadlocks are resolved, by the agents that should do so.
         thin: The rule of thin locks, in a world with one node; `None` if there are none.
+        remote: The rule of thin transactions at one other node, in a world with several; likewise.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Rule(NamedTuple):
     server: type[ServerMachine] = ServerMachine
     right: bool = False
     thin: type[Thin] | None = None
+    remote: type[Remote] | None = None
 
 
 # --- Machines with other parts --------------------------------------------------------------------
@@ -449,9 +451,10 @@ RULES: dict[str, Rule] = {
         ),
         Rule(
             "thin",
-            "on a single node, a client holds its first lock without an agent as long as nothing else happens",
+            "on a single node, or on one other node, clients hold free locks without an agent until something else happens",
             right=True,
             thin=Thin,
+            remote=Remote,
         ),
         Rule("outdated", "an agent takes in outdated versions, too", _OutdatedAgent),
         Rule("all-yield", "smaller agents of a cycle yield, too", _AllYieldAgent),

@@ -17,7 +17,7 @@ from locks.model import AgentId, LockId, RequestRecord
 from locks_lab.worlds.client import ScriptedClient, TokenKey
 from locks_lab.worlds.host import Had, Host, Violation
 
-__all__ = ["ThinClients"]
+__all__ = ["Holder", "ThinClients"]
 
 
 class _World(Protocol):
@@ -35,8 +35,8 @@ class _World(Protocol):
         """Something has happened to a client."""
 
 
-class _Holder:
-    """A client's thin transaction."""
+class Holder:
+    """A client's thin transaction, for the rules."""
 
     def __init__(self, client: ScriptedClient) -> None:
         self.client = client
@@ -64,7 +64,7 @@ class ThinClients:
         self.rule = rule(self.server)
         self.usable = True
         self.whole: set[AgentId] = set()
-        self.holders: dict[int, _Holder] = {}
+        self.holders: dict[int, Holder] = {}
 
     @property
     def is_due(self) -> bool:
@@ -93,9 +93,9 @@ class ThinClients:
                 rule.release(rule.held[lock_id])
             client.step()
             if not client.finished:
-                self.holders[client.number] = _Holder(client)
+                self.holders[client.number] = Holder(client)
             return True
-        holder = self.holders.get(client.number) or _Holder(client)
+        holder = self.holders.get(client.number) or Holder(client)
         token = rule.give(holder, (step.lock_id, step.mode, (client.home,), "all"), 0, None)
         if token is None:
             return False

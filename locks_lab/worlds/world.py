@@ -37,6 +37,7 @@ from locks_lab.worlds.client import Fate, ScriptedClient
 from locks_lab.worlds.events import Act, Choice, Event
 from locks_lab.worlds.host import Host, Mail, Message, Violation
 from locks_lab.worlds.network import Change, Link, Network, Pair, Party
+from locks_lab.worlds.remote import RemoteClient
 from locks_lab.worlds.rules import OURS, Rule
 from locks_lab.worlds.script import Step, script
 from locks_lab.worlds.thin import ThinClients
@@ -125,8 +126,10 @@ class World(Nodes, ByHand):
         self._lost: list[tuple[int, tuple[LockId, ...]]] = []
         self._token: tuple[LockId, int] | None = None
         self._checked: dict[int, Any] = {}  # the clients' locks at the last check
+        alone = len(network.nodes) == 1
+        client = ScriptedClient if alone or rule.remote is None else RemoteClient
         self.clients = [
-            ScriptedClient(
+            client(
                 number,
                 script(steps),
                 nodes,
@@ -145,7 +148,6 @@ class World(Nodes, ByHand):
         ]
         for client in self.clients:
             self.hosts[client.ref] = (client.host, client)
-        alone = rule.thin is not None and len(network.nodes) == 1
         self.thin = ThinClients(self, rule.thin) if alone and rule.thin is not None else None
 
     def _tick(self) -> int:
@@ -221,7 +223,7 @@ class World(Nodes, ByHand):
                 del self.unsettled[client.number]
                 if self.events is not None:
                     found = client.agent.outlook()
-                client.host.settle()
+                client.settle()
             case "step":
                 step = client.next_step
                 if self.thin is None or not self.thin.step(client):
@@ -248,7 +250,7 @@ class World(Nodes, ByHand):
         elif receiver in self.hosts:
             host, client = self.hosts[receiver]
             ended = host.agent.ended
-            host.receive(message)
+            client.receive(message)
             if ended is None:
                 check_heard(host, message)
             if host.agent.unsettled:
@@ -268,7 +270,7 @@ class World(Nodes, ByHand):
         if client.finished or client.ref not in self.hosts:
             self._drop_agents(client)
         if client.fresh is not None:
-            check_token(client, client.fresh, self.clients, self.servers.values())
+            check_token(client.seen, client.fresh, self.clients, self.servers.values())
             self._token = (client.fresh.lock_id, client.tokens[client.fresh])
             client.fresh = None
             self.tokens += 1
@@ -430,7 +432,7 @@ class World(Nodes, ByHand):
 
     def live_hosts(self) -> list[Host]:
         """The agents that live."""
-        return [host for host, _ in self.hosts.values()]
+        return [client.seen.host for _, client in self.hosts.values()]
 
     def edges(self) -> list[Edge]:
         """The real wait-for graph, as the lock tables have it."""

@@ -338,9 +338,10 @@ class ThinLocks(Thin):
             return False
         remote = agent.remote
         if remote is not None:
-            if remote.asked is not None:
+            message = remote.end(agent.id)
+            if message is None:
                 return False
-            self._send(agent, remote.node, Remove(agent.id))
+            self._send(agent, remote.node, message)
             self._next_pause = SHORTEST
         self.release_all(agent)
         if agent.kept_by is not None:
@@ -373,12 +374,11 @@ class ThinLocks(Thin):
 
     def _ask(self, agent: Agent, wanted: Object, call: PendingCall) -> None:
         """Request a lock on another node."""
-        lock_id, mode, (name,), _ = wanted
         call.renew()  # from now on it can be woken
-        held = () if agent.remote is None else agent.remote.held
-        agent.remote = Remote(name, held, (wanted, call))
+        remote = agent.remote or Remote(wanted[2][0])
+        agent.remote, message = remote.ask(agent, wanted, call)
         self.asking[agent.id.created] = agent
-        self._send(agent, name, Request(agent.id, agent.name, lock_id, mode))
+        self._send(agent, remote.node, message)
         call.sent = True
 
     def _send(self, agent: Agent, name: str, message: Request | Remove) -> None:
@@ -422,7 +422,9 @@ class ThinLocks(Thin):
                 agent.make_machine()
                 node.take_in(agent)
                 if agent.remote is not None:
-                    self._inflate_remote(agent, agent.remote)
+                    sent = agent.remote.asked is not None and agent.remote.asked[1].sent
+                    for event, args in agent.remote.steps(agent.machine, sent):
+                        agent.event(event, *args)
         for event, args, granted in self.steps():
             if granted is None:
                 node.server.carry_out((event, args))
@@ -435,16 +437,6 @@ class ThinLocks(Thin):
             records = node.request(*args)
             agent.event(agent.machine.ask_told, granted.wanted, records, granted.call)
         journal.conclude()
-
-    def _inflate_remote(self, agent: Agent, remote: Remote) -> None:
-        for wanted, record, call in remote.held:
-            agent.event(agent.machine.ask_told, wanted, (record,), call)
-        if remote.asked is not None:
-            wanted, call = remote.asked
-            if call.sent:
-                agent.event(agent.machine.has_asked, wanted, call)
-            else:  # interrupted; it may be sent twice
-                agent.event(agent.machine.ask_all, (wanted,), call)
 
     def conclude(self) -> None:
         """The inflation was committed."""
