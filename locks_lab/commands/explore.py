@@ -262,12 +262,22 @@ def run_command(
     search, found = wrong
     print(f"\nin the world {search}:\n{found.wrong}")
     world = start(search.plan, search.held, trace=True)
-    if world.thin is not None:
-        print("turns: " + ", ".join(f"{kind} {who or ''}".strip() for kind, who in found.schedule))
+    if search.plan.rule.thin is not None:
+        print("turns: " + ", ".join(_shown(*each) for each in found.schedule))
     elif found.schedule:
         before = world.events or []
         explain(search.plan, (*(event.choice for event in before), *found.schedule))
     return 1
+
+
+def _shown(kind: str, who: Any) -> str:
+    """An event of a world with thin locks, which can't be replayed."""
+    from locks_lab.worlds.client import SERIALS
+
+    if not isinstance(who, tuple):
+        return f"{kind} {who or ''}".strip()
+    parties = [each if isinstance(each, str) else str(each.serial % SERIALS) for each in who]
+    return f"{kind} {'>'.join(parties)}"
 
 
 def _wanted(options: argparse.Namespace) -> Iterator[Search]:

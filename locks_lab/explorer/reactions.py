@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from locks.core.messages import ServerMessage
 from locks.core.server.machine import ServerMachine
@@ -26,13 +26,15 @@ from locks_lab.worlds.world import World
 
 __all__ = ["DIE", "KINDS", "NODES", "VANISH", "Reaction", "Reactions"]
 
-STEP, TIME_OUT, SETTLE, DIE, VANISH, TWICE, WITHDRAW, NODES = -1, -2, -3, -4, -5, -6, -7, -10
-KINDS: dict[int, Literal["step", "time out", "settle", "die", "ask twice", "withdraw"]] = {
+STEP, TIME_OUT, SETTLE, DIE, VANISH, NODES = -1, -2, -3, -4, -5, -10
+SENT, UNSENT, WITHDRAW = -6, -7, -8  # only of thin clients
+KINDS = {
     STEP: "step",
     TIME_OUT: "time out",
     SETTLE: "settle",
     DIE: "die",
-    TWICE: "ask twice",
+    SENT: "interrupted after",
+    UNSENT: "interrupted before",
     WITHDRAW: "withdraw",
 }
 
@@ -105,16 +107,18 @@ class Reactions:
         else:
             found = self._act(party, old, what, settle)
         self.reactions[old, what, settle] = found
-        usual = self.inflated[old]
-        if usual != old:
-            step = STEP if what == TWICE else what
-            self.compare(found, self.react(usual, step, settle))
         return found
 
-    def compare(self, found: Reaction, usual: Reaction) -> None:
-        """Check that a thin client does what the same client does that is inflated before."""
-        sent = tuple(dict.fromkeys(found.sent))  # one that is interrupted sends the same twice
-        if (self.inflated[found.after], sent) != (self.inflated[usual.after], usual.sent):
+    def compare(self, old: int, what: int, settle: bool) -> None:
+        """Check that a client that is thin does what it does if it is inflated before."""
+        whole = self.inflated[old]
+        if whole == old:
+            return
+        found = self.react(old, what, settle)
+        usual = self.react(whole, STEP if what in (SENT, UNSENT) else what, settle)
+        sent = found.sent[1:] if what == SENT else found.sent  # that was sent twice
+        after = self.inflated[found.after], self.inflated[usual.after]
+        if sent != usual.sent or after[0] != after[1]:
             raise Violation("a thin client does something else than one that is not")
 
     def _serve(self, server: ServerMachine, message: ServerMessage) -> Reaction:
@@ -154,10 +158,10 @@ class Reactions:
             client.die(self.world.mortal[client.number])
         elif what == VANISH:
             client.vanish()
-        elif what == TWICE:
-            client.ask_twice()
-        elif what == WITHDRAW:
+        elif isinstance(client, RemoteClient) and what == WITHDRAW:
             client.withdraw()
+        elif isinstance(client, RemoteClient) and what in (SENT, UNSENT):
+            client.interrupted(what == SENT)
         elif what == SETTLE:
             client.settle()
         else:
@@ -189,7 +193,7 @@ class Reactions:
                 own = [SETTLE] if unsettled and (first or not self.fused) else []
                 own += [STEP] if party.ready else []
                 if isinstance(party, RemoteClient):
-                    own += [TWICE] if party.may_ask_twice else []
+                    own += [SENT, UNSENT] if party.may_be_interrupted else []
                     own += [WITHDRAW] if party.undo else []
                 own += [TIME_OUT] if party.waiting == "for a while" else []
                 own += [DIE] if party.number in self.world.mortal else []

@@ -45,7 +45,7 @@ from locks_lab.worlds.checks import (
     keys,
 )
 from locks_lab.worlds.client import ScriptedClient
-from locks_lab.worlds.events import FAULTS, Choice
+from locks_lab.worlds.events import FAULTS
 from locks_lab.worlds.network import Change, Network, Pair
 from locks_lab.worlds.world import World
 
@@ -290,9 +290,7 @@ class Space(Reactions):
     def _reaction(self, parties: tuple[int, ...], move: Transition) -> Reaction:
         """The result of an event."""
         party = parties[move.party]
-        return self.react(
-            self.inflated[party] if move.inflates else party, move.what, move.settle
-        )
+        return self.react(self.inflated[party] if move.inflates else party, move.what, move.settle)
 
     def _may_arrive(self, link: int, network: int) -> bool:
         net: Network = self.outages.at(network).network
@@ -307,9 +305,11 @@ class Space(Reactions):
                 state = self._after_change(state, change)
             return state
         parties, channels, network = state
-        number, what, link = move[:3]
+        number, link = move.party, move.link
         old = parties[number]
         reaction = self._reaction(parties, move)
+        if not move.inflates:
+            self.compare(old, move.what, move.settle)
         new = reaction.after
         queues = dict(channels)
         if link >= 0:
@@ -393,6 +393,7 @@ class Space(Reactions):
         network.links.clear()
         for each, code in events:
             reaction = self.react(new[each], code, False)
+            self.compare(new[each], code, False)
             before, new[each] = new[each], reaction.after
             if self.refs[before] != self.refs[reaction.after]:
                 for link in [link for link in queues if self.link_to[link] == each]:
@@ -467,8 +468,8 @@ class Space(Reactions):
         world.hosts = {c.ref: (c.host, c) for c in world.clients if not c.finished}
         return world
 
-    def choices(self, move: Transition) -> list[Choice]:
-        """An event as choices of the world."""
+    def choices(self, move: Transition) -> list[Any]:
+        """An event as choices of the world; those of thin clients are not its own."""
         if move.changes:
             return list(move.changes)
         number = move.party - self.servers + 1

@@ -162,8 +162,11 @@ class ScriptedClient:
 
     @property
     def seen(self) -> ScriptedClient:
-        """The client to be looked at; it has an agent."""
+        """The client to be looked at, with what was left out."""
         return self
+
+    def inflate(self) -> None:
+        """Its agent takes in what was left out, before anything else happens; see `locks_lab.worlds.remote`."""
 
     # --- Events
 
@@ -191,36 +194,43 @@ class ScriptedClient:
 
     def receive(self, message: AgentMessage) -> None:
         """Take in a message to its agent."""
+        self.inflate()
         self.host.receive(message)
 
     def settle(self) -> None:
         """Its agent examines what it knows."""
+        self.inflate()
         self.host.settle()
 
     def time_out(self) -> None:
         """Give up waiting."""
+        self.inflate()
         self.waiting = "no"
         self.host.perform(self.agent.abandon_wait(self.number))
 
     def node_up(self, node: str) -> None:
         """Its node sees another one again."""
+        self.inflate()
         self.alive.add(node)
         if not self.finished:
             self.host.node_up(node)
 
     def peer(self, node: str, there: bool) -> None:
         """Its node notices that a node without a lock server is up or down."""
+        self.inflate()
         if not self.finished:
             (self.host.peer_up if there else self.host.peer_down)(node)
 
     def node_down(self, node: str) -> None:
         """Its node has lost another one."""
+        self.inflate()
         self.alive.discard(node)
         if not self.finished:
             self.host.node_down(node)
 
     def die(self, fate: Fate) -> None:
         """It ends at once, or its agent crashes. Lock servers notice a crash, but nobody else does."""
+        self.inflate()
         self._forget()
         if fate == "ends":
             self.host.perform(self.agent.end_transaction(TransactionEnded("died", agent=self.ref)))

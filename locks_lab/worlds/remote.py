@@ -13,7 +13,7 @@ from typing import Any
 from locks.core.agent.machine import Object
 from locks.core.messages import AgentMessage, AnswerWait
 from locks.core.thin import Remote
-from locks_lab.worlds.client import Fate, ScriptedClient, TokenKey
+from locks_lab.worlds.client import ScriptedClient, TokenKey
 from locks_lab.worlds.host import Had, Host, Violation
 from locks_lab.worlds.script import Step
 from locks_lab.worlds.thin import Holder
@@ -50,7 +50,7 @@ class RemoteClient(ScriptedClient):
         return found
 
     def inflate(self, sent: bool = True) -> None:
-        """Its agent takes in what was left out; then all is as if the client had never been thin.
+        """Its agent takes in what was left out.
 
         Args:
             sent: Whether the request that is not answered was surely sent.
@@ -68,14 +68,16 @@ class RemoteClient(ScriptedClient):
     # --- Events
 
     @property
-    def may_ask_twice(self) -> bool:
+    def may_be_interrupted(self) -> bool:
         """Whether its next step may be interrupted, so that it does not know whether its request was sent."""
         step = self.next_step
         return self.ready and step is not None and self._asked_by(step) is not None
 
-    def ask_twice(self) -> None:
-        """Take the next step, which is interrupted when the request was sent."""
+    def interrupted(self, sent: bool) -> None:
+        """Take the next step, which is interrupted before or after its request is sent; then it is sent for sure."""
         self.step()
+        if not sent:
+            self.host.out.pop()
         self.inflate(sent=False)
 
     def step(self) -> None:
@@ -89,8 +91,8 @@ class RemoteClient(ScriptedClient):
         """Take the next step without the agent; returns whether it has."""
         step, remote = self.next_step, self.remote
         if step is None or step.kind == "again":
-            message = None if remote is None else remote.end(self.ref)
             if remote is not None:
+                message = remote.end(self.ref)
                 if message is None:
                     return False
                 self.host.out.append((self.ref, remote.node, message))
@@ -134,19 +136,18 @@ class RemoteClient(ScriptedClient):
             speaker = getattr(message, "node", "")
             after = self.remote.granted(speaker, self.ref, message)
             if after is not None:
-                self._granted(after)
+                self._granted(self.remote, after)
                 return
-        self.inflate()
         super().receive(message)
 
-    def _granted(self, after: Remote) -> None:
+    def _granted(self, before: Remote, after: Remote) -> None:
         """It has what it asked for."""
-        new = after.held[len(self.remote.held) :] if self.remote is not None else ()
+        assert before.asked is not None
+        lock_id, mode, nodes, require = before.asked[0]
         self.remote, self.undo = after, self.waiting == "for a while" or None
-        for (lock_id, mode, nodes, require), _, _ in new:
-            self.waiting = "no"
-            self.host.had[lock_id] = Had(mode, nodes, require)
-            self.host.told = {**self.told, (nodes[0], lock_id): mode}
+        self.waiting = "no"
+        self.host.had[lock_id] = Had(mode, nodes, require)
+        self.host.told = {**self.told, (nodes[0], lock_id): mode}
 
     def withdraw(self) -> None:
         """Give up its last wait, whose answer it did not receive."""
@@ -163,27 +164,3 @@ class RemoteClient(ScriptedClient):
     def _last_undo(self) -> Any:
         answered = self.agent._waits._answered
         return answered and tuple(answered[1])
-
-    def settle(self) -> None:
-        self.inflate()
-        super().settle()
-
-    def time_out(self) -> None:
-        self.inflate()
-        super().time_out()
-
-    def node_up(self, node: str) -> None:
-        self.inflate()
-        super().node_up(node)
-
-    def node_down(self, node: str) -> None:
-        self.inflate()
-        super().node_down(node)
-
-    def peer(self, node: str, there: bool) -> None:
-        self.inflate()
-        super().peer(node, there)
-
-    def die(self, fate: Fate) -> None:
-        self.inflate()
-        super().die(fate)

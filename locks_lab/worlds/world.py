@@ -127,9 +127,9 @@ class World(Nodes, ByHand):
         self._token: tuple[LockId, int] | None = None
         self._checked: dict[int, Any] = {}  # the clients' locks at the last check
         alone = len(network.nodes) == 1
-        client = ScriptedClient if alone or rule.remote is None else RemoteClient
+        kind = ScriptedClient if alone or rule.remote is None else RemoteClient
         self.clients = [
-            client(
+            kind(
                 number,
                 script(steps),
                 nodes,
