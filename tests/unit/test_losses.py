@@ -199,3 +199,20 @@ def test_a_surrender_that_is_refused_takes_nothing() -> None:
     net.do(older, older.abandon_wait("older a"))
     net.do(agent, [surrender])
     agent.ensure_held(A)
+
+
+def test_an_upgrade_that_is_withdrawn_takes_nothing() -> None:
+    """Whoever gives up an upgrade after it was granted, and asks for it again, has the weaker lock all the while."""
+    net = Net(N1)
+    agent, other = net.agent(), net.agent()
+    for mode in ("read", "write"):
+        net.do(agent, agent.ask(A, mode, (N1,), "all", mode))
+    net.do(agent, agent.abandon_wait("write"))
+    net.do(other, other.ask(A, "read", (N1,), "all", "other"))
+    assert net.answers["other"].status == "have_all_locks"
+    net.do(agent, agent.ask(A, "write", (N1,), "all", "again"))
+    assert "again" not in net.answers
+    agent.ensure_held(A)
+    agent.ensure_held(None)
+    net.do(other, other.end_transaction())
+    assert net.answers["again"].status == "have_all_locks"

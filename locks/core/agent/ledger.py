@@ -576,6 +576,8 @@ class Ledger:
         request = self.requests.get(lock_id)
         if request is not None and request.mode == mode:
             request.mode = before
+            if request.acknowledged == mode:
+                request.acknowledged = before
             for node_request in request.node_requests.values():
                 self._release(request, node_request, mode)
                 kept = [m for m in self._asked_modes(request, node_request) if m != mode]
