@@ -128,14 +128,10 @@ class Remote(NamedTuple):
             yield machine.ask_told, (wanted, (record,), call)
         if self.asked is not None:
             wanted, call = self.asked
-            yield (
-                (machine.has_asked, (wanted, call))
-                if sent
-                else (
-                    machine.ask_all,
-                    ((wanted,), call),
-                )
-            )
+            if sent:
+                yield machine.has_asked, (wanted, call)
+            else:
+                yield machine.ask_all, ((wanted,), call)
 
 
 class Thin:

@@ -33,6 +33,7 @@ gives way, no client is stuck, nothing is left at the end, and every schedule co
   python -m locks sim explore --client "write a; write b" --client "write b; try write a"
   python -m locks sim explore --rule few --agents 3 --locks 3 --ring
   python -m locks sim explore --rule thin --locks 1
+  python -m locks sim explore --rule thin --spokes
   python -m locks sim explore --model original --agents 3 --locks 3 --ring --held
 
 For the original, the first world that fails is told, with a shortest schedule.

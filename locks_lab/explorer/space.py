@@ -12,6 +12,7 @@ the same state. So one order of such events is enough.
   the message had no other effect, the next event is at the same agent.
 * If nothing that other parties do can affect what a party does next, its events come first
   (`_first`).
+* A client's inflation (`locks_lab.worlds.remote`) is seen by nobody, so it comes right before the client's next event.
 * Changes of the network make no difference until a node notices (`locks_lab.explorer.outages`).
 
 The first two rules apply only as long as no fault of the network is possible. The reduction keeps

@@ -44,7 +44,9 @@ ROOMS: dict[str, Room] = {
         tuple(f"locks/{name}.py" for name in GROUND), 823, "a phrase that four places had"
     ),
     "the face": Room((*(f"locks/{name}.py" for name in FACE), "locks/shapes"), 1_632),
-    "core": Room(("locks/core",), 4_124),
+    "core": Room(
+        ("locks/core",), 4_142, "the events of the short path to a server, which the node had"
+    ),
     "runtime": Room(
         ("locks/runtime",), 2_918, "what is thin has a flag of its own, beside torn turns"
     ),
@@ -64,11 +66,13 @@ ROOMS: dict[str, Room] = {
     "engines": Room(("locks/engines",), 1_335),
     "the bench": Room(("locks/testing", "locks_pytest.py"), 2_314),
     "elections": Room(("locks_leader",), 2_981, "letters name their sender"),
-    "the laboratory": Room(("locks_lab",), 11_571),
+    "the laboratory": Room(
+        ("locks_lab",), 11_743, "clients of the short path to a server, in all orders"
+    ),
     "tests": Room(
         ("tests",),
-        52_725,
-        "what a node says in the name of another one, and keeps here; two that stop a node",
+        52_855,
+        "the short path to a server in the explorer, and seventeen faults of it",
     ),
     "benchmarks": Room(("benchmarks",), 5_456),
     "examples": Room(("examples",), 3_822),
