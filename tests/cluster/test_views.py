@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import locks
-from locks.net.messages import Page, Read, Taken, encode
+from locks.net.messages import EndRead, Page, Read, Taken, encode
 from locks.node.views import sender as view_sender
 from locks.ranges import replace
 from tests.cluster.nodes import A, B, C, News, Nodes, Peer, until_connected
@@ -112,6 +112,31 @@ def test_a_reader_that_takes_nothing_in_costs_little(nodes: Nodes) -> None:
             break
     assert [each.lock_id for each in page.requests] == [("t", "last")]
     assert page.complete
+    reader.close()
+
+
+def test_requests_that_are_gone_are_not_kept_for_readers(nodes: Nodes) -> None:
+    """What was made for pages goes with the requests, and with the last reader: it is of requests that are there, as they are now."""
+    b = nodes.start(B)
+    assert b.cluster is not None
+    encoded = b.cluster.readers._encoded
+    agent = b.spawn_agent()
+    agent.lock_all(wanted("stays"), 20)
+    reader = Reader(b)
+    reader.watch("t")
+    assert reader.page().complete
+    for row in range(3 * view_sender.AHEAD):
+        agent.lock_all(wanted(row), 20)
+        page = reader.page()
+        assert [each.lock_id for each in page.requests] == [("t", row)]
+        reader.taken(page)
+        agent.unlock(("t", row))
+        page = reader.page()
+        assert len(page.gone) == 1
+        reader.taken(page)
+    assert len(encoded) == b.statistics().table.entries == 1
+    reader.say(EndRead(5))
+    eventually(lambda: not encoded)
     reader.close()
 
 

@@ -136,7 +136,7 @@ class ViewSender:
         self._is_due = False  # whether a turn for them is planned
         self._readings: dict[Reader, _Reading] = {}
         self._audiences: dict[str, _Audience] = {}
-        self._encoded: dict[int, tuple[Entry, int, Raw]] = {}  # with the version that they are of
+        self._encoded: dict[int, Raw] = {}  # requests as they are now, by number
         self._kept = 0
 
     @property
@@ -182,7 +182,9 @@ class ViewSender:
     def _leave(self, node: str) -> None:
         """Forget a node without watches."""
         self._audiences.pop(node, None)
-        if not self._audiences:
+        if not self._audiences:  # then nobody says what has changed
+            self._encoded.clear()
+            self._kept = 0
             self._cluster.node.deliver(self._cluster.node.server, Unwatch(OUTSIDE, ()))
 
     def watchers(self, lock_id: LockId) -> list[Reader]:
@@ -194,6 +196,8 @@ class ViewSender:
 
     def changed(self, change: TableChange) -> None:
         """A step of the lock table has changed some requests."""
+        for number, _ in change.changed:
+            self._kept -= len(self._encoded.pop(number, b""))
         most = self._most
         for audience in self._audiences.values():
             if len(audience.changed) > most:  # as good as all; and some have come and gone since
@@ -310,12 +314,12 @@ class ViewSender:
     def _contender(self, entry: Entry) -> Raw:
         """A request, encoded."""
         cached = self._encoded.get(entry.number)
-        if cached is not None and cached[0] is entry and cached[1] == entry.since:
-            return cached[2]
+        if cached is not None:
+            return cached
         encoded = Raw(encode(entry.contender()))
         if self._kept > KEPT:
             self._encoded.clear()
             self._kept = 0
-        self._encoded[entry.number] = (entry, entry.since, encoded)
+        self._encoded[entry.number] = encoded
         self._kept += len(encoded)
         return encoded
