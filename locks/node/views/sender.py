@@ -36,7 +36,7 @@ __all__ = ["ViewSender"]
 AHEAD = 32  # pages that a reader may be sent before it has taken them in
 NOTES = 100  # changes that are noted for readings of a node in one round
 SENT = 4096  # bytes of pages after which other nodes are next
-KEPT = 1024 * 1024  # bytes of encoded requests that are kept
+KEPT = 10_000  # requests that are kept encoded, for the next reader
 ROOM = 1000  # numbers that may gather for a reading beyond those in the table
 LARGEST_PAGE = 16 * 1024  # bytes at which a page is full
 
@@ -137,7 +137,6 @@ class ViewSender:
         self._readings: dict[Reader, _Reading] = {}
         self._audiences: dict[str, _Audience] = {}
         self._encoded: dict[int, Raw] = {}  # requests as they are now, by number
-        self._kept = 0
 
     @property
     def count(self) -> int:
@@ -184,7 +183,6 @@ class ViewSender:
         self._audiences.pop(node, None)
         if not self._audiences:  # then nobody says what has changed
             self._encoded.clear()
-            self._kept = 0
             self._cluster.node.deliver(self._cluster.node.server, Unwatch(OUTSIDE, ()))
 
     def watchers(self, lock_id: LockId) -> list[Reader]:
@@ -197,7 +195,7 @@ class ViewSender:
     def changed(self, change: TableChange) -> None:
         """A step of the lock table has changed some requests."""
         for number, _ in change.changed:
-            self._kept -= len(self._encoded.pop(number, b""))
+            self._encoded.pop(number, None)
         most = self._most
         for audience in self._audiences.values():
             if len(audience.changed) > most:  # as good as all; and some have come and gone since
@@ -313,13 +311,9 @@ class ViewSender:
 
     def _contender(self, entry: Entry) -> Raw:
         """A request, encoded."""
-        cached = self._encoded.get(entry.number)
-        if cached is not None:
-            return cached
-        encoded = Raw(encode(entry.contender()))
-        if self._kept > KEPT:
-            self._encoded.clear()
-            self._kept = 0
-        self._encoded[entry.number] = encoded
-        self._kept += len(encoded)
+        encoded = self._encoded.get(entry.number)
+        if encoded is None:
+            if len(self._encoded) >= KEPT:
+                self._encoded.clear()
+            encoded = self._encoded[entry.number] = Raw(encode(entry.contender()))
         return encoded
