@@ -686,6 +686,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--keep", help="a folder to which all that was put down is copied")
     given = parser.parse_args(arguments)
     print(f"seed {given.seed}", flush=True)
+    os.environ["MALLOC_TRIM_THRESHOLD_"] = "131072"  # or glibc keeps what large messages took
     wrong = 0
     for number, servers in enumerate(given.servers):
         with World(shown=SHOWN) as world:

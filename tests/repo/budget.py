@@ -71,7 +71,7 @@ ROOMS: dict[str, Room] = {
     ),
     "tests": Room(
         ("tests",),
-        53_009,
+        53_010,
         "the short path to a server in the explorer, and seventeen faults of it",
     ),
     "benchmarks": Room(("benchmarks",), 5_456),
@@ -80,7 +80,7 @@ ROOMS: dict[str, Room] = {
 SHIPPED = 45_830  # lines of code in all packages that are shipped
 PAGES = 45
 DECISIONS = 49
-WORDS = 103_844  # of both
+WORDS = 103_858  # of both
 
 
 def lines_of(room: Room) -> int:
