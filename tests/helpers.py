@@ -88,10 +88,13 @@ def without_settings() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith("LOCKS_")}
 
 
+FORKS = ("-W", "ignore:This process:DeprecationWarning")  # of Python 3.12, which warns of any fork
+
+
 def run_script(script: str) -> str:
     """Run a script in a fresh interpreter and return what it printed; its stderr must be empty."""
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)],
+        [sys.executable, *FORKS, "-c", textwrap.dedent(script)],
         cwd=ROOT,
         capture_output=True,
         text=True,
