@@ -466,7 +466,8 @@ class Network:
         """
         while self.is_running:
             self._nudge.acquire(timeout=self._shortest() * LOOK)
-            self._turn.run(self._beat)
+            while self._turn.thin(self._beat):  # which leaves what is thin as it is
+                self._turn.run(self.look_awake)
 
     @property
     def may_have_slept(self) -> bool:
@@ -480,33 +481,47 @@ class Network:
         for link in list(self.links.values()):
             if slept >= link.wanted * MISSED:
                 link.lose(f"this program did not run for {slept:.1f} s")
+        self._is_awake(now)
+
+    def _is_awake(self, now: float) -> None:
         self._awake_at = now
         self._overdue_at = now + self._shortest() * MISSED
 
-    def _beat(self) -> None:
-        """Send the heartbeats that are due."""
-        self.look_awake()
+    def _beat(self) -> bool:
+        """Send the heartbeats that are due; returns whether `look_awake` must come first."""
+        if self.may_have_slept:
+            return True
+        self._is_awake(clock())
         own = self._ticktime
         now = monotonic()
         if now - self._hub_ran_at > own and self._executor.is_own_thread:
-            return
+            return False
         for link in list(self.links.values()):
             if now >= link.beat_due:
                 link.beat_due = now + 0.9 * min(own, link.wanted) * BEAT
                 link.beat()
+        return False
 
     def _keep_judging(self) -> None:
         while self.is_running:
             interval = self._shortest() * LOOK
             gevent.sleep(interval, ref=False)
             self._hub_ran_at = monotonic()
-            self._turn.run(self._judge_silence, interval)
+            if self._turn.thin(self._has_silent, interval):
+                self._turn.run(self._judge_silence, 0.0)
+
+    def _has_silent(self, interval: float) -> bool:
+        """Whether a link was silent for too long, after so many more seconds."""
+        links = list(self.links.values())
+        for link in links:
+            link.silent += interval
+        return any(link.silent >= link.ticktime for link in links)
 
     def _judge_silence(self, interval: float) -> None:
-        for link in list(self.links.values()):
-            link.silent += interval
-            if link.silent >= link.ticktime:
-                link.lose(f"it was silent for {link.ticktime:g} s")
+        if self._has_silent(interval):
+            for link in list(self.links.values()):
+                if link.silent >= link.ticktime:
+                    link.lose(f"it was silent for {link.ticktime:g} s")
 
 
 def clock() -> float:

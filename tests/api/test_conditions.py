@@ -111,9 +111,9 @@ def test_threads_of_one_owner_wait_at_the_same_time(kind: Kind) -> None:
             done.append(True)
 
     threads = [threading.Thread(target=consume) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    eventually(lambda: len(waiting) == 3)
+    for number, thread in enumerate(threads, 1):
+        thread.start()  # one after the other: a `Lock` that its owner holds can't be acquired without a limit
+        eventually(lambda number=number: len(waiting) == number and not locks.Lock(HALL).locked())  # type: ignore[misc]
     with condition:
         ready.append(True)
         condition.notify_all()

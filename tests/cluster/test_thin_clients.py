@@ -498,15 +498,31 @@ def test_threads_of_one_owner(one: tuple[Node, Node]) -> None:
     eventually(lambda: not asks(server))
 
 
-def test_a_look_for_silent_nodes_inflates_nothing(one: tuple[Node, Node]) -> None:
-    """While nothing has changed, what is thin stays so."""
-    _, client = one
-    assert client.cluster is not None
-    assert locks.Lock(ID).acquire()
-    for _ in range(5):
-        client.executor.call(client.cluster.silence._look_now)
-    assert client.thin.agents
-    locks.Lock(ID).release()
+def test_time_that_passes_inflates_nothing(nodes: Nodes) -> None:
+    """Heartbeats, and looks for silent nodes, leave what is thin as it is."""
+    server = nodes.start(SERVER, net_ticktime=3.0)
+    client = nodes.start(ONE, mesh=False, listen=False, servers=[peer(server)], net_ticktime=3.0)
+    until_members(client, SERVER)
+    inflated: list[int] = []
+    for number, node in enumerate((server, client)):
+        usual = node.thin.inflate
+        node.thin.inflate = lambda number=number, usual=usual: inflated.append(number) or usual()  # type: ignore[func-returns-value, method-assign, misc]
+
+    def stays_thin() -> bool:
+        server.thin.pause = client.thin.pause = 0
+        lock = locks.Lock(ID)
+        with lock:
+            assert client.cluster is not None
+            inflated.clear()
+            before = link(client, SERVER).heard, link(server, ONE).heard
+            eventually(lambda: link(client, SERVER).heard > before[0] + 1)
+            eventually(lambda: link(server, ONE).heard > before[1] + 1)
+            for _ in range(5):
+                client.executor.call(client.cluster.silence._look_now)
+            return bool(client.thin.agents and server.thin.guests) and not inflated
+
+    with stand_in(client):
+        eventually(stays_thin)  # the nodes may still be greeting each other
 
 
 @pytest.mark.parametrize("is_thin", [True, False])

@@ -84,7 +84,7 @@ class _Lines:
             self.count += 1
             if self.count == self._at:
                 file = frame.f_code.co_filename.rpartition("/locks")[2]
-                self.where = f"{file}:{frame.f_lineno} {frame.f_code.co_qualname}"
+                self.where = f"{file}:{frame.f_lineno} {frame.f_code.co_name}"
                 self._strike()
         return self.step
 
