@@ -80,7 +80,7 @@ ROOMS: dict[str, Room] = {
 SHIPPED = 45_842  # lines of code in all packages that are shipped
 PAGES = 45
 DECISIONS = 49
-WORDS = 103_858  # of both
+WORDS = 104_089  # of both
 
 
 def lines_of(room: Room) -> int:
