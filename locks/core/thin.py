@@ -163,9 +163,10 @@ class Thin:
         held = self.held
         if lock_id in held or lock_id in self._above or len(held) >= MOST_HERE:
             return False
-        for depth in range(1, len(lock_id)):
-            if lock_id[:depth] in held:
-                return False
+        if len(lock_id) > 1:  # a loop takes long
+            for depth in range(1, len(lock_id)):
+                if lock_id[:depth] in held:
+                    return False
         # Nearly always there is nothing below the id's first element.
         table = self.machine.table
         return lock_id[0] not in table.root.children or next(table.related(lock_id), None) is None
@@ -183,9 +184,10 @@ class Thin:
         self.changes += 1
         token = self.machine.table.version + self.changes
         holder.thin_ids[lock_id] = None
-        for depth in range(1, len(lock_id)):
-            above = lock_id[:depth]
-            self._above[above] = self._above.get(above, 0) + 1
+        if len(lock_id) > 1:
+            for depth in range(1, len(lock_id)):
+                above = lock_id[:depth]
+                self._above[above] = self._above.get(above, 0) + 1
         self.held[lock_id] = Granted(holder, wanted, token, before, now, call, elsewhere)
         return token
 
@@ -233,13 +235,14 @@ class Thin:
         self.changes += 1
         del self.held[lock_id]
         holder.thin_ids.pop(lock_id, None)
-        for depth in range(1, len(lock_id)):
-            above = lock_id[:depth]
-            left = self._above[above] - 1
-            if left:
-                self._above[above] = left
-            else:
-                del self._above[above]
+        if len(lock_id) > 1:
+            for depth in range(1, len(lock_id)):
+                above = lock_id[:depth]
+                left = self._above[above] - 1
+                if left:
+                    self._above[above] = left
+                else:
+                    del self._above[above]
 
     def steps(self) -> list[tuple[Callable[..., Any], tuple[Any, ...], Granted | None]]:
         """The events of the lock server that were left out, each with the lock that it requests, if it requests one."""

@@ -45,12 +45,12 @@ ROOMS: dict[str, Room] = {
     ),
     "the face": Room((*(f"locks/{name}.py" for name in FACE), "locks/shapes"), 1_632),
     "core": Room(
-        ("locks/core",), 4_142, "the events of the short path to a server, which the node had"
+        ("locks/core",), 4_145, "the events of the short path to a server, which the node had"
     ),
     "runtime": Room(
         ("locks/runtime",), 2_918, "what is thin has a flag of its own, beside torn turns"
     ),
-    "node": Room(("locks/node",), 5_889),
+    "node": Room(("locks/node",), 5_891),
     "the wire": Room(
         ("locks/net",),
         3_236,
@@ -77,10 +77,10 @@ ROOMS: dict[str, Room] = {
     "benchmarks": Room(("benchmarks",), 5_456),
     "examples": Room(("examples",), 3_822),
 }
-SHIPPED = 45_842  # lines of code in all packages that are shipped
+SHIPPED = 45_847  # lines of code in all packages that are shipped
 PAGES = 45
 DECISIONS = 49
-WORDS = 104_089  # of both
+WORDS = 104_090  # of both
 
 
 def lines_of(room: Room) -> int:

@@ -91,8 +91,10 @@ class Holders(ByClient[A], Generic[A]):
 
     def follow(self, agent: A) -> bool:
         """Replace an agent that has ended; return whether no other one was first. In a turn."""
-        first = self.put_first(agent.client_key, agent)
-        if first is not agent and not first.is_alive():  # it ends within this very turn
+        first = self._found.setdefault(agent.client_key, agent)
+        if first is agent:
+            return True
+        if not first.is_alive():  # it ends within this very turn
             self.put(agent.client_key, agent)
             return True
-        return first is agent
+        return False

@@ -318,10 +318,9 @@ class ThinLocks(Thin):
             return False
         if agent.acquisitions is not None and agent._is_acquired(lock_id):
             return False
-        if len(agent.thin_ids) == 1:
-            return self.end(agent)
+        is_last = len(agent.thin_ids) == 1
         self.release(granted)
-        return True
+        return not is_last or self.end(agent)
 
     def give_back(self, agent: Agent, lock_id: LockId, acquisition: Acquisition) -> bool:
         """Undo one acquisition, and release the lock with the last one; returns whether it was thin."""
@@ -343,7 +342,8 @@ class ThinLocks(Thin):
                 return False
             self._send(agent, remote.node, message)
             self._next_pause = SHORTEST
-        self.release_all(agent)
+        if agent.thin_ids:
+            self.release_all(agent)
         if agent.kept_by is not None:
             agent.kept_by.forget(agent.client_key, agent)
         self._node.counters.ended += 1
@@ -357,7 +357,7 @@ class ThinLocks(Thin):
     def release(self, granted: Granted) -> None:
         """A thin lock is released."""
         self._next_pause = SHORTEST
-        super().release(granted)
+        Thin.release(self, granted)
         node = self._node
         node.server.times.add_hold(granted.wanted[0], node.clock() - granted.since)
 
