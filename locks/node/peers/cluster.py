@@ -535,7 +535,7 @@ class Cluster:
         if report:
             _check_report(report)
         if type(message) is Request:
-            self.node.thin.is_due()
+            self.node.thin.is_due()  # counts the pause down
         if self.guests.admit(speaker, message):
             self.node.deliver(self.node.server, message)
 

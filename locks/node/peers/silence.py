@@ -12,8 +12,9 @@ it. (Decision 0015.)
 * A busy node answers, but perhaps late. So a node that was found silent and answers again soon was
   busy. Its patience is doubled, up to `MOST_PATIENCE`, for `CALM` seconds. Otherwise clients would
   switch from a busy node to the next one and back.
-* A client that waits in the queue of a node expects no answer. So that node is asked for a sign of
-  life if it has said nothing for `ROUND` seconds.
+* A client that waits in the queue of a node expects no answer, and an answer may be missing though the
+  node has said something since. So that node is asked for a sign of life if it has said nothing for
+  `ROUND` seconds.
 
 `Suspects` has the rule, and `Silence` the timer, one for all nodes.
 """
