@@ -6,8 +6,10 @@ outcome, and the lock table is the same whenever it is looked at, its versions t
 
 from __future__ import annotations
 
+import logging
 import random
 import threading
+import tracemalloc
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext, suppress
@@ -453,6 +455,39 @@ def test_the_server_needs_no_machine_either(one: tuple[Node, Node]) -> None:
         eventually(lambda: seen == [0, 1])
     eventually(lambda: seen == [0, 1, 0])
     locks.unwatch(ID, watcher=see)
+
+
+@pytest.mark.parametrize("begins", ["audit", "tracemalloc"])
+def test_what_begins_without_a_turn_ends_thin_locks(
+    one: tuple[Node, Node], caplog: pytest.LogCaptureFixture, begins: str
+) -> None:
+    """A program may set the level of the audit log, or begin to trace its memory, while locks are thin: the next lock is not."""
+    server, client = one
+    held, lock = locks.Lock(("b",)), locks.Lock(ID)
+    eventually(lambda: _thin(server, client, held))
+    if begins == "audit":
+        caplog.set_level(logging.INFO, "locks.audit")
+    else:
+        tracemalloc.start()
+    try:
+        with lock:
+            assert not server.thin.guests
+            assert not client.thin.agents
+    finally:
+        tracemalloc.stop()
+    held.release()
+    if begins == "audit":
+        eventually(lambda: any("a/1" in each.getMessage() for each in caplog.records))
+
+
+def _thin(server: Node, client: Node, lock: locks.Lock) -> bool:
+    """Take a lock; returns whether it is thin on both sides."""
+    server.thin.pause = client.thin.pause = 0
+    lock.acquire()
+    if server.thin.guests and client.thin.agents:
+        return True
+    lock.release()
+    return False
 
 
 def test_the_locks_of_a_lost_program_are_free(nodes: Nodes) -> None:

@@ -220,13 +220,14 @@ class ThinLocks(Thin):
 
     def _is_unnoticed(self) -> bool:
         """Whether nobody wants to know of locks that are free, so that one can be thin."""
+        # `locks.node.client.leaks` finds the line that took a lock by the objects that were made then.
+        if 0 < audit_logger.level <= INFO or tracemalloc.is_tracing():
+            return False
         if self._journal.thin:  # no other turn since, and whatever changes the rest takes one
             return True
         server = self._node.server
-        audited = 0 < audit_logger.level <= INFO
-        watched = server.by_messages or server.fenced or audited or server.machine.is_watched
-        # `locks.node.client.leaks` finds the line that took a lock by the objects that were made then.
-        return self._node.running and not watched and not tracemalloc.is_tracing()
+        watched = server.by_messages or server.fenced or server.machine.is_watched
+        return self._node.running and not watched
 
     def _begin(self, agent: Agent, keep: Callable[[Agent], object], watch: DeathWatch) -> bool:
         if not self._may_be_thin(agent.client, watch):
