@@ -163,10 +163,8 @@ class Thin:
         held = self.held
         if lock_id in held or lock_id in self._above or len(held) >= MOST_HERE:
             return False
-        if len(lock_id) > 1:  # a loop takes long
-            for depth in range(1, len(lock_id)):
-                if lock_id[:depth] in held:
-                    return False
+        if len(lock_id) > 1 and any(above in held for above in ids_above(lock_id)):
+            return False
         # Nearly always there is nothing below the id's first element.
         table = self.machine.table
         return lock_id[0] not in table.root.children or next(table.related(lock_id), None) is None
@@ -185,8 +183,7 @@ class Thin:
         token = self.machine.table.version + self.changes
         holder.thin_ids[lock_id] = None
         if len(lock_id) > 1:
-            for depth in range(1, len(lock_id)):
-                above = lock_id[:depth]
+            for above in ids_above(lock_id):
                 self._above[above] = self._above.get(above, 0) + 1
         self.held[lock_id] = Granted(holder, wanted, token, before, now, call, elsewhere)
         return token
@@ -236,8 +233,7 @@ class Thin:
         del self.held[lock_id]
         holder.thin_ids.pop(lock_id, None)
         if len(lock_id) > 1:
-            for depth in range(1, len(lock_id)):
-                above = lock_id[:depth]
+            for above in ids_above(lock_id):
                 left = self._above[above] - 1
                 if left:
                     self._above[above] = left
@@ -265,3 +261,8 @@ class Thin:
         self.guests.clear()
         self._above.clear()
         self.given = self.changes = 0
+
+
+def ids_above(lock_id: LockId) -> list[LockId]:
+    """The ids that cover an id, but for itself."""
+    return [lock_id[:depth] for depth in range(1, len(lock_id))]

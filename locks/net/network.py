@@ -508,7 +508,7 @@ class Network:
             gevent.sleep(interval, ref=False)
             self._hub_ran_at = monotonic()
             if self._turn.thin(self._has_silent, interval):
-                self._turn.run(self._judge_silence, 0.0)
+                self._turn.run(self._judge_silence)
 
     def _has_silent(self, interval: float) -> bool:
         """Whether a link was silent for too long, after so many more seconds."""
@@ -517,11 +517,10 @@ class Network:
             link.silent += interval
         return any(link.silent >= link.ticktime for link in links)
 
-    def _judge_silence(self, interval: float) -> None:
-        if self._has_silent(interval):
-            for link in list(self.links.values()):
-                if link.silent >= link.ticktime:
-                    link.lose(f"it was silent for {link.ticktime:g} s")
+    def _judge_silence(self) -> None:
+        for link in list(self.links.values()):
+            if link.silent >= link.ticktime:
+                link.lose(f"it was silent for {link.ticktime:g} s")
 
 
 def clock() -> float:

@@ -120,7 +120,8 @@ def test_an_answer_counts_whenever_silence_is_judged(
         """The next look comes when silence has been judged once more."""
         assert server.cluster is not None
         gevent.sleep(seconds)
-        server.turn.run(server.cluster.network._judge_silence, 0.001)
+        server.turn.run(server.cluster.network._has_silent, 0.001)
+        server.turn.run(server.cluster.network._judge_silence)
         looks.append(seconds)
 
     monkeypatch.setattr(

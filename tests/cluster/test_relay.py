@@ -176,7 +176,8 @@ def test_silence_is_judged_by_the_server(nodes: Nodes) -> None:
     def judge(server_is_heard: bool) -> None:
         """In one turn: nothing arrives meanwhile but what the test says."""
         for _ in range(4):
-            network._judge_silence(NET_TICKTIME / 3)
+            network._has_silent(NET_TICKTIME / 3)
+            network._judge_silence()
             if server_is_heard:
                 below.silent = 0.0
 

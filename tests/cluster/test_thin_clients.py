@@ -23,7 +23,7 @@ import locks
 from locks.core.thin import Remote as ThinRemote
 from locks.core.thin import Thin
 from locks.node.node import Node
-from locks.node.peers.guests import Guests
+from locks.node.peers.guests import Visitor
 from locks.node.ports import PendingCall
 from locks.program.default import stand_in
 from tests.api.test_thin_locks import IDS, Client, World, _said
@@ -385,7 +385,7 @@ AT: dict[str, tuple[Any, str]] = {
     "the client takes the answer in": (ThinRemote, "granted"),
     "the client is woken": (PendingCall, "answer"),
     "the server grants": (Thin, "put"),
-    "the server counts": (Guests, "count"),
+    "the server counts": (Visitor, "count"),
 }
 
 

@@ -18,7 +18,6 @@ from locks.core.messages import AgentMessage, Remove, Request, RequestStates
 from locks.core.thin import Holder, Remote
 from locks.model import AgentId
 from locks.ranges import replace
-from locks_lab.commands.explore import explore_all, searches
 from locks_lab.explorer.explore import Explored, explore
 from locks_lab.explorer.reactions import Reactions
 from locks_lab.explorer.small_worlds import Kind
@@ -31,6 +30,7 @@ from locks_lab.worlds.remote import RemoteClient
 from locks_lab.worlds.rules import OURS, RULES, Rule
 from locks_lab.worlds.world import Faults, World
 from tests.helpers import EXPLORE, SEED
+from tests.model.test_thin_clients import check_kind
 
 THIN = RULES["thin"]
 CUT = Faults((), 1)
@@ -133,10 +133,7 @@ KINDS = {
 @pytest.mark.parametrize("name", KINDS)
 def test_worlds_of_a_kind(name: str) -> None:
     """Ways to give two clients their steps: one in three, and with LOCKS_EXPLORE=1 all."""
-    worlds = list(searches(KINDS[name], "thin"))
-    total, wrong = explore_all(worlds[:: 1 if EXPLORE else 3])
-    assert wrong is None, f"{wrong[0]}: {wrong[1].wrong}"
-    assert total.worlds
+    check_kind(KINDS[name])
 
 
 def test_random_worlds() -> None:

@@ -91,7 +91,7 @@ class Holders(ByClient[A], Generic[A]):
 
     def follow(self, agent: A) -> bool:
         """Replace an agent that has ended; return whether no other one was first. In a turn."""
-        first = self._found.setdefault(agent.client_key, agent)
+        first = self.put_first(agent.client_key, agent)
         if first is agent:
             return True
         if not first.is_alive():  # it ends within this very turn

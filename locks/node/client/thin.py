@@ -358,7 +358,7 @@ class ThinLocks(Thin):
     def release(self, granted: Granted) -> None:
         """A thin lock is released."""
         self._next_pause = SHORTEST
-        Thin.release(self, granted)
+        super().release(granted)
         node = self._node
         node.server.times.add_hold(granted.wanted[0], node.clock() - granted.since)
 

@@ -523,10 +523,7 @@ class Cluster:
 
     def to_server(self, speaker: str, message: FromAgent) -> None:
         """An agent of another node sends something to our lock server."""
-        self._check_connected(speaker)
-        check_speaker(message.agent.node, speaker)
-        if type(message) is Request and is_held_up_id(message.lock_id):
-            raise BadMessage("it requests what stands for a wait")
+        self._check_agents(speaker, message)
         if type(message) is RaiseVersion:
             check_version(message.version, ASKED)
         report = message.report if type(message) is Surrender else None
@@ -538,6 +535,13 @@ class Cluster:
             self.node.thin.is_due()  # counts the pause down
         if self.guests.admit(speaker, message):
             self.node.deliver(self.node.server, message)
+
+    def _check_agents(self, speaker: str, message: FromAgent) -> None:
+        """Check who sends a message to our lock server, and what a request is for."""
+        self._check_connected(speaker)
+        check_speaker(message.agent.node, speaker)
+        if type(message) is Request and is_held_up_id(message.lock_id):
+            raise BadMessage("it requests what stands for a wait")
 
     def _may_be_thin(self) -> bool:
         """Whether a frame may be one for `thin`."""
@@ -557,18 +561,17 @@ class Cluster:
         if type(frame) is not ToServer:
             return False
         asked = frame.message
-        agent = asked.agent
-        if agent.node != speaker or speaker not in self.network.links:
-            return False
+        self._check_agents(speaker, asked)
+        agent, guest = asked.agent, self.guests.of(speaker)
         if type(asked) is Remove and thin.part(asked):
-            self.guests.parted(speaker, agent)
+            guest.parted(agent)
             return True
-        if type(asked) is not Request or is_held_up_id(asked.lock_id):
+        if type(asked) is not Request or not guest.has_room(agent):
             return False
-        answer = thin.request(asked) if self.guests.has_room(speaker, agent) else None
+        answer = thin.request(asked)
         if answer is None:
             return False
-        self.guests.count(speaker, agent)
+        guest.count(agent)
         self.send_to_agent(agent, answer)
         self.flush()
         return True

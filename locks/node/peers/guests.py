@@ -35,7 +35,7 @@ LONGEST = 10.0  # seconds until it is looked whether who waits for the clock is 
 BREATH = 0.001  # seconds between such turns
 
 
-class _Guest:
+class Visitor:
     """One node's use of the lock server.
 
     Attributes:
@@ -49,17 +49,37 @@ class _Guest:
         early: How many of its messages wait for the clock.
     """
 
-    __slots__ = ("agents", "early", "guarded", "queued", "requests", "room", "waits", "watches")
+    __slots__ = (
+        *("_limits", "agents", "early", "guarded", "queued", "requests", "room", "waits"),
+        "watches",
+    )
 
-    def __init__(self, guarded: Guarded, room: int) -> None:
+    def __init__(self, guarded: Guarded, limits: Limits) -> None:
+        self._limits = limits
         self.guarded = guarded
         self.queued = 0
         self.agents: dict[AgentId, None] = {}
-        self.room = room
+        self.room = min(limits.transactions, ROOM)
         self.requests = 0
         self.waits = 0
         self.watches: set[int] = set()
         self.early = 0
+
+    def has_room(self, agent: AgentId) -> bool:
+        """Whether a request can't exceed a limit, whatever else the node has."""
+        limits = self._limits
+        if self.queued or self.requests >= limits.requests or self.waits >= limits.waits:
+            return False
+        return agent in self.agents or len(self.agents) < self.room
+
+    def count(self, agent: AgentId) -> None:
+        """Count a request of an agent."""
+        self.agents[agent] = None
+        self.requests += 1
+
+    def parted(self, agent: AgentId) -> None:
+        """An agent has no requests any more."""
+        self.agents.pop(agent, None)
 
 
 class Guests:
@@ -86,7 +106,7 @@ class Guests:
         self._is_connected = is_connected
         self._limits = limits
         self._refuse = refuse
-        self._known: dict[str, _Guest] = {}
+        self._known: dict[str, Visitor] = {}
         self._leaving: dict[str, list[AgentId]] = {}  # of nodes that are gone
 
     def admit(self, name: str, message: FromAgent) -> bool:
@@ -95,10 +115,10 @@ class Guests:
         Raises:
             OverBudget: The node would have more early messages than it may; nothing was done.
         """
-        guest = self._guest(name)
+        guest = self.of(name)
         if type(message) is Request:
-            has_room = self.has_room(name, message.agent)
-            self.count(name, message.agent)
+            has_room = guest.has_room(message.agent)
+            guest.count(message.agent)
             guest.waits += 1
             if not has_room:
                 # What it released before may still be in the queue.
@@ -106,7 +126,7 @@ class Guests:
                 self._server.node.deliver(guest.guarded, message)
                 return False
         elif type(message) is Remove:
-            self.parted(name, message.agent)
+            guest.parted(message.agent)
         elif type(message) is RaiseVersion:
             early = seconds_ahead(message.version)
             if early:
@@ -117,44 +137,27 @@ class Guests:
                 return False
         return True
 
-    def has_room(self, name: str, agent: AgentId) -> bool:
-        """Whether a request can't exceed a limit, whatever else the node has."""
-        guest, limits = self._guest(name), self._limits
-        if guest.queued or guest.requests >= limits.requests or guest.waits >= limits.waits:
-            return False
-        return agent in guest.agents or len(guest.agents) < guest.room
-
-    def count(self, name: str, agent: AgentId) -> None:
-        """Count a request of an agent."""
-        guest = self._guest(name)
-        guest.agents[agent] = None
-        guest.requests += 1
-
-    def parted(self, name: str, agent: AgentId) -> None:
-        """An agent has no requests any more."""
-        self._guest(name).agents.pop(agent, None)
-
     def reads(self, name: str, reading: int) -> None:
         """A node begins to read a view.
 
         Raises:
             OverBudget: It would have more watches than it may; nothing was done.
         """
-        watches = self._guest(name).watches
+        watches = self.of(name).watches
         if reading not in watches:
             check_budget(len(watches) + 1, self._limits.watches, "watches")
             watches.add(reading)
 
     def ends_reading(self, name: str, reading: int) -> None:
         """A node ends a reading."""
-        self._guest(name).watches.discard(reading)
+        self.of(name).watches.discard(reading)
 
-    def _guest(self, name: str) -> _Guest:
+    def of(self, name: str) -> Visitor:
+        """A node's use of the lock server."""
         guest = self._known.get(name)
         if guest is None:
             take_in = partial(self._take_in, name)
-            room = min(self._limits.transactions, ROOM)
-            guest = self._known[name] = _Guest(Guarded(self._server, take_in), room)
+            guest = self._known[name] = Visitor(Guarded(self._server, take_in), self._limits)
         return guest
 
     def _take_in(self, name: str, message: Request) -> ServerMessage:
@@ -175,7 +178,7 @@ class Guests:
         return StandingElsewhere(agent, message.requests_elsewhere, message.waits_elsewhere)
 
     def _over(
-        self, guest: _Guest, message: Request
+        self, guest: Visitor, message: Request
     ) -> tuple[Literal["requests", "waits", "transactions"], int, int] | None:
         """The limit that a request would exceed, and how much of it is in use; counts the node's requests."""
         table, limits = self._server.machine.table, self._limits
@@ -254,7 +257,7 @@ class Guests:
         else:
             self._leaving.pop(name, None)
 
-    def _in_time(self, name: str, guest: _Guest, message: RaiseVersion) -> None:
+    def _in_time(self, name: str, guest: Visitor, message: RaiseVersion) -> None:
         if self._known.get(name) is guest and self._is_connected(name):
             guest.early -= 1
             if self.admit(name, message):
