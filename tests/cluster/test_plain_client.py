@@ -83,6 +83,8 @@ def test_it_waits_and_excludes(world: World) -> None:
     assert client.acquire("accounts", "ann", timeout=LIMIT)
     eventually(lambda: client.token)
     assert client.token > first
+    # It has it already with two of the three, and would lose it with one of these.
+    eventually(lambda: all(link.state == "granted" for link in client.links))
     for index, held in ((0, True), (1, False)):
         servers.processes[index].process.kill()
         eventually(lambda left=2 - index: len(client.links) == left)

@@ -71,7 +71,7 @@ ROOMS: dict[str, Room] = {
     ),
     "tests": Room(
         ("tests",),
-        53_066,
+        53_067,
         "the short path to a server in the explorer, and seventeen faults of it",
     ),
     "benchmarks": Room(("benchmarks",), 5_456),
